@@ -1,0 +1,76 @@
+# Everything sets itself up: a virtual environment, packages, images and, where this machine's KVM cannot run a guest,
+# the emulated KVM host in lab/. What is fetched once is kept in ~/.cache/deerflow-boxlite.
+
+PYTHON ?= $(shell for v in 3.11 3.12 3.13; do command -v python$$v && break; done | head -n 1)
+# DeerFlow's harness needs Python 3.12: one on the PATH, or one of pyenv's that is not activated here.
+PYTHON312 ?= $(shell command -v python3.12 >/dev/null 2>&1 && python3.12 -c '' 2>/dev/null && command -v python3.12 \
+	|| ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.1[23].*/bin/python 2>/dev/null | head -n 1)
+PY := .venv/bin/python
+PIP_FLAGS := --quiet --disable-pip-version-check
+CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/deerflow-boxlite
+IMAGES := $(CACHE)/layouts
+LIVE := lab/on-kvm --timeout 1500 --
+OUT ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test unit live deerflow conformance bench lint types images clean
+
+help: ## show the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
+
+demo: .make/venv ## the main job on a real box, step by step
+	@$(PY) examples/demo.py --prepare
+	@lab/on-kvm --timeout 600 -- $(PY) examples/demo.py
+
+test: ## every suite: lint, types, unit, guest scripts, live, DeerFlow
+	@.ci/suites lint types unit live deerflow
+
+unit: .make/venv ## unit tests and guest scripts, in under a minute, with no VM
+	$(PY) -m pytest -q tests/unit tests/guest
+
+live: .make/venv images ## tests on real boxes, on both images
+	$(LIVE) $(PY) -m pytest -v tests/live
+
+deerflow: .make/venv-deerflow images ## tests inside the real DeerFlow harness, on real boxes
+	@if [ -x .venv-deerflow/bin/python ]; then \
+		$(LIVE) .venv-deerflow/bin/python -m pytest -v tests/deerflow; \
+	else echo "tests/deerflow: SKIPPED, no Python 3.12 or newer was found for DeerFlow's harness (set PYTHON312=...)"; fi
+
+conformance: .make/venv-deerflow images ## LangChain's sandbox conformance suite on a live box
+	$(LIVE) .venv-deerflow/bin/python -m pytest -v tests/conformance
+
+bench: .make/venv images ## ours against the raw SDK, in one process on one box (OUT=file.json keeps the rows)
+	@lab/on-kvm --timeout 1500 $(if $(OUT),--out $(dir $(abspath $(OUT)))) -- \
+		$(PY) benchmarks/bench.py $(if $(OUT),--out $(notdir $(OUT)))
+
+lint: .make/venv ## ruff and shellcheck
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	.venv/bin/shellcheck -x $$(git ls-files '*.sh' .ci lab examples | xargs grep -lE '^#!.*\b(sh|bash)$$|^# shellcheck shell=')
+
+types: .make/venv ## mypy --strict
+	$(PY) -m mypy
+	$(PY) -m mypy --explicit-package-bases lab benchmarks examples
+
+images: .make/venv ## OCI layouts of the two images that the tests run on, from Debian's packages
+	@for base in busybox debian; do .venv/bin/deerflow-boxlite image build --from $$base $(IMAGES)/$$base; done
+
+.make/venv: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 was found. Set PYTHON=/path/to/python." >&2; exit 1; }
+	@echo "Setting up .venv with $(PYTHON) ..."
+	@$(PYTHON) -m venv --clear .venv
+	@$(PY) -m pip install $(PIP_FLAGS) -e '.[dev]'
+	@mkdir -p .make && touch $@
+
+.make/venv-deerflow: pyproject.toml $(shell find src -name '*.py' -o -name '*.sh')
+	@mkdir -p .make
+	@if [ -n "$(PYTHON312)" ]; then \
+		echo "Setting up .venv-deerflow with $(PYTHON312) ..."; \
+		test -x .venv-deerflow/bin/python || { $(PYTHON312) -m venv .venv-deerflow && \
+			.venv-deerflow/bin/python -m pip install $(PIP_FLAGS) -r tests/deerflow/requirements.txt; } && \
+		.venv-deerflow/bin/python -m pip install $(PIP_FLAGS) --force-reinstall --no-deps . ; \
+	fi
+	@touch $@
+
+clean: ## remove what make made here (not the cache)
+	rm -rf .venv .venv-deerflow .make build dist
