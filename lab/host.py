@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,28 +35,29 @@ class Host:
 def run_directory(cache: Path) -> Iterator[Path]:
     """Make a directory for the files of one run and remove it at the end.
 
-    Also removes those whose process was killed before it could: a run holds a lock on its own.
+    Also removes those whose process was killed before it could: a run holds a lock in its own.
     """
     runs = cache / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    for left in runs.iterdir():
-        _remove_if_dead(left)
-    directory = Path(tempfile.mkdtemp(dir=runs))
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield directory
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+    with ExitStack() as held:
+        # Nobody may look for dead ones while a new one has no lock yet.
+        with (cache / "runs-lock").open("w") as all_runs:
+            fcntl.flock(all_runs, fcntl.LOCK_EX)
+            for left in runs.iterdir():
+                _remove_if_dead(left)
+            directory = Path(tempfile.mkdtemp(dir=runs))
+            held.callback(shutil.rmtree, directory, ignore_errors=True)
+            fcntl.flock(held.enter_context((directory / "lock").open("w")), fcntl.LOCK_EX)
+        yield directory
 
 
 def _remove_if_dead(directory: Path) -> None:
     try:
-        with (directory / "lock").open() as lock:
+        with (directory / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(directory, ignore_errors=True)
-    except OSError:
-        # Locked: alive. No lock file: just being made.
+    except (BlockingIOError, FileNotFoundError):
+        # Alive, or gone by itself just now.
         pass
 
 

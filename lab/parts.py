@@ -100,18 +100,20 @@ def _make_root(root: Path, log: Callable[[str], None]) -> None:
         debs.unpack(files, partial)
         shutil.rmtree(partial / "usr/share/doc", ignore_errors=True)
         modules = _find(partial, "lib/modules/*", "usr/lib/modules/*")
-        tree = partial if modules.parts[-3] == "lib" else partial / "usr"
-        _depmod(partial, tree, modules.name)
+        _depmod(partial, modules)
         kernel = _find(partial, "boot/vmlinuz-*")
         (partial / "kernel").write_bytes(plain_kernel(kernel.read_bytes()))
         partial.rename(root)
 
 
-def _depmod(root: Path, tree: Path, version: str) -> None:
-    """Write modules.dep for the kernel `version`: its package leaves that to the machine it is installed on."""
+def _depmod(root: Path, modules: Path) -> None:
+    """Write modules.dep for the kernel's `modules`: its package leaves that to the machine it is installed on."""
     kmod = _find(root, "bin/kmod", "usr/bin/kmod").relative_to(root)
-    command = _command(root, str(kmod), called="depmod")
-    done = subprocess.run([*command, "-b", str(tree), version], capture_output=True, text=True, check=False)
+    # It takes what contains lib/modules, and the version.
+    options = ["-b", str(modules.parents[2]), modules.name]
+    done = subprocess.run(
+        [*_command(root, str(kmod), called="depmod"), *options], capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise PartsError(f"depmod failed with exit code {done.returncode}: {done.stderr.strip()}")
 

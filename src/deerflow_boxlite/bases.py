@@ -66,8 +66,8 @@ _CUSTOMIZE = (
 )
 
 _NOT_ROOT = (
-    "Without root, mmdebstrap needs user namespaces (the package uidmap, and a range for you in /etc/subuid and "
-    "/etc/subgid), or else the packages fakechroot and fakeroot. Or build as root: the layout works for everyone."
+    "Without root, mmdebstrap needs user namespaces: the package uidmap, and a range for you in /etc/subuid and "
+    "/etc/subgid. Or build as root: the layout works for everyone."
 )
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -204,8 +204,8 @@ def _make_debian(tar: Path, work: Path, log: Log) -> None:
         *_confinement(),
         "perl",
         str(tools / "usr/bin/mmdebstrap"),
-        # As root; or else in a user namespace, or with fakechroot, where the machine has what they take.
-        "--mode=auto",
+        # Its third way, fakechroot, fails for Debian 12: the package usrmerge cannot be configured under it.
+        f"--mode={'root' if os.geteuid() == 0 else 'unshare'}",
         "--variant=minbase",
         f"--include={_DEBIAN_PACKAGES}",
         # The guest brings its own; unpacking device nodes needs root.
