@@ -1,0 +1,55 @@
+"""The control channel of a box: root's, never leased, for what must get through while all others are busy."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..runtime import BoxHandle
+from .channel import Channel, ChannelBroken, Shell
+from .scripts import scripts
+from .wire import Reply
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ROOT = "0:0"
+
+_ANSWER_TIMEOUT = 15.0
+
+
+class Control:
+    """Calls functions of control.sh, one at a time. A channel that broke is replaced at the next call."""
+
+    def __init__(self, box: BoxHandle, env: dict[str, str]) -> None:
+        """`env`: as tools have it."""
+        self._box = box
+        self._shell = Shell(("sh",), scripts("control.sh"), env, ROOT)
+        self._channel: Channel | None = None
+        self._lock = asyncio.Lock()
+        self._closed = False
+
+    async def call(self, *words: str, timeout: float = _ANSWER_TIMEOUT) -> Reply:
+        """Call a function, at most `timeout` seconds. Raises `BoxGone`, `NoSuchProgram`, `ChannelBroken`."""
+        async with self._lock:
+            if self._channel is not None and not self._channel.alive:
+                await self._drop()
+            if self._closed:
+                raise ChannelBroken("the guest was closed")
+            if self._channel is None:
+                self._channel = await Channel.open(self._box, self._shell, timeout=timeout)
+            return await self._channel.request(words, timeout=timeout)
+
+    async def retry(self, *words: str) -> Reply:
+        """`call` for a function that may run twice: once more on a new channel when the first one broke."""
+        try:
+            return await self.call(*words)
+        except ChannelBroken:
+            return await self.call(*words)
+
+    async def _drop(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def close(self) -> None:
+        """End the channel, and open none any more."""
+        self._closed = True
+        await self._drop()
