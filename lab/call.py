@@ -54,9 +54,8 @@ def script(command: Sequence[str], directory: str, variables: Mapping[str, str],
 
 def open_file_limits() -> tuple[int, int]:
     """Return this process's limits of open files, as far as a Linux with default settings allows them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = 1024 * 1024
-    return tuple(most if limit == resource.RLIM_INFINITY else min(limit, most) for limit in (soft, hard))  # type: ignore[return-value]
+    soft, hard = (1024 * 1024 if limit < 0 else limit for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
+    return min(soft, 1024 * 1024), min(hard, 1024 * 1024)
 
 
 def new_mark() -> bytes:

@@ -72,6 +72,8 @@ def prepare(cache: Path, log: Callable[[str], None]) -> Parts:
     Raises:
         PartsError, DebsError, OSError: it cannot be had or made; a later call starts over.
     """
+    if os.uname().machine != "x86_64":
+        raise PartsError(f"the lab is for x86-64 machines; this one is {os.uname().machine}")
     cache.mkdir(parents=True, exist_ok=True)
     with _locked(cache / "lock", log):
         # Whoever was making these is gone: we have the lock.
@@ -103,6 +105,8 @@ def _make_root(root: Path, log: Callable[[str], None]) -> None:
         _depmod(partial, modules)
         kernel = _find(partial, "boot/vmlinuz-*")
         (partial / "kernel").write_bytes(plain_kernel(kernel.read_bytes()))
+        # Or a crash of this machine could leave the name and not the contents.
+        os.sync()
         partial.rename(root)
 
 

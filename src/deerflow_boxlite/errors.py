@@ -29,6 +29,18 @@ class BoxDiedError(BoxError, OSError):
         self.strerror = message
 
 
+class ChannelLostError(BoxError, OSError):
+    """A shell in the box that carried an operation ended or fell silent. The box itself runs, and is usable.
+
+    The operation may or may not have taken effect and is never repeated by us. An `OSError` (`EIO`) too, as above.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.errno = errno.EIO
+        self.strerror = message
+
+
 class BoxBootError(BoxError):
     """A box could not be made or booted. Nothing half-made is left; a disk that existed before is kept."""
 

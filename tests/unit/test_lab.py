@@ -287,14 +287,14 @@ class TestHost:
         assert not first.exists()
 
     def test_directories_of_killed_runs_are_removed(self, tmp_path: Path) -> None:
-        dead, alive, young = (tmp_path / "runs" / name for name in ("dead", "alive", "young"))
-        for directory in (dead, alive, young):
+        dead, alive, killed_early = (tmp_path / "runs" / name for name in ("dead", "alive", "killed_early"))
+        for directory in (dead, alive, killed_early):
             directory.mkdir(parents=True)
         (dead / "lock").touch()
         with (alive / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with host.run_directory(tmp_path):
-                assert (dead.exists(), alive.exists(), young.exists()) == (False, True, True)
+                assert (dead.exists(), alive.exists(), killed_early.exists()) == (False, True, False)
 
     def test_qemus_options(self, tmp_path: Path) -> None:
         software = parts.Parts(root=tmp_path, kernel=tmp_path / "kernel", initramfs=tmp_path / "initramfs")
