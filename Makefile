@@ -36,8 +36,8 @@ deerflow: .make/venv-deerflow images ## tests inside the real DeerFlow harness, 
 		$(LIVE) .venv-deerflow/bin/python -m pytest -v tests/deerflow; \
 	else echo "tests/deerflow: SKIPPED, no Python 3.12 or newer was found for DeerFlow's harness (set PYTHON312=...)"; fi
 
-conformance: .make/venv-deerflow images ## LangChain's sandbox conformance suite on a live box
-	$(LIVE) .venv-deerflow/bin/python -m pytest -v tests/conformance
+conformance: .make/venv-conformance images ## LangChain's sandbox conformance suite on a live box
+	$(LIVE) .venv-conformance/bin/python -m pytest -q tests/conformance
 
 bench: .make/venv images ## ours against the raw SDK, in one process on one box (OUT=file.json keeps the rows)
 	@lab/on-kvm --timeout 1500 $(if $(OUT),--out $(dir $(abspath $(OUT)))) -- \
@@ -62,15 +62,27 @@ images: .make/venv ## OCI layouts of the two images that the tests run on, from 
 	@$(PY) -m pip install $(PIP_FLAGS) -e '.[dev]'
 	@mkdir -p .make && touch $@
 
-.make/venv-deerflow: pyproject.toml $(shell find src -name '*.py' -o -name '*.sh')
-	@mkdir -p .make
+.make/harness: tests/deerflow/requirements.txt
 	@if [ -n "$(PYTHON312)" ]; then \
-		echo "Setting up .venv-deerflow with $(PYTHON312) ..."; \
-		test -x .venv-deerflow/bin/python || { $(PYTHON312) -m venv .venv-deerflow && \
-			.venv-deerflow/bin/python -m pip install $(PIP_FLAGS) -r tests/deerflow/requirements.txt; } && \
+		echo "Setting up .venv-deerflow with $(PYTHON312) and DeerFlow's harness ..."; \
+		$(PYTHON312) -m venv --clear .venv-deerflow && \
+		.venv-deerflow/bin/python -m pip install $(PIP_FLAGS) -r tests/deerflow/requirements.txt; \
+	fi
+	@mkdir -p .make && touch $@
+
+# As a wheel: beside DeerFlow's own, `deerflow.community.boxlite` is found in no other way.
+.make/venv-deerflow: .make/harness pyproject.toml README.md $(shell find src -type f -not -name '*.pyc')
+	@if [ -n "$(PYTHON312)" ]; then \
 		.venv-deerflow/bin/python -m pip install $(PIP_FLAGS) --force-reinstall --no-deps . ; \
 	fi
 	@touch $@
 
+# Of its own, since DeerFlow's harness pins older releases of what deepagents needs.
+.make/venv-conformance: pyproject.toml tests/conformance/requirements.txt
+	@echo "Setting up .venv-conformance ..."
+	@$(PYTHON) -m venv .venv-conformance
+	@.venv-conformance/bin/python -m pip install $(PIP_FLAGS) -e '.[boxlite,deepagents]' -r tests/conformance/requirements.txt
+	@mkdir -p .make && touch $@
+
 clean: ## remove what make made here (not the cache)
-	rm -rf .venv .venv-deerflow .make build dist
+	rm -rf .venv .venv-deerflow .venv-conformance .make build dist

@@ -96,11 +96,14 @@ async def _boot_once(runtime: Runtime, marks: Marks, name: str, recipe: Recipe, 
     with _told(name, recipe):
         handle = await runtime.find(name)
     fresh = handle is None
+    making: asyncio.Future[BoxHandle] | None = None
     try:
         with _told(name, recipe):
             async with asyncio.timeout(recipe.boot_timeout):
                 if handle is None:
-                    handle = await runtime.create(name, recipe.spec())
+                    # Not to be cut short: what is to be removed after a failure has to be there in whole.
+                    making = asyncio.ensure_future(runtime.create(name, recipe.spec()))
+                    handle = await asyncio.shield(making)
                     marks.made(name, recipe.fingerprint)
                 await handle.start()
                 guest = await _opened(recipe, handle)
@@ -111,7 +114,7 @@ async def _boot_once(runtime: Runtime, marks: Marks, name: str, recipe: Recipe, 
             await _close_guest(guest, name)
             raise
     except BaseException:
-        await _finish(_undo(runtime, marks, name, handle, fresh))
+        await _finish(_undo(runtime, marks, name, handle, making))
         raise
     return RunningBox(handle, guest)
 
@@ -145,11 +148,16 @@ def _told(name: str, recipe: Recipe) -> Iterator[None]:
         raise BoxBootError(f"the box {name} could not be booted: {error} ({made_from})") from error
 
 
-async def _undo(runtime: Runtime, marks: Marks, name: str, handle: BoxHandle | None, fresh: bool) -> None:
+async def _undo(
+    runtime: Runtime, marks: Marks, name: str, handle: BoxHandle | None, making: asyncio.Future[BoxHandle] | None
+) -> None:
     """Leave nothing half-made. What fails here is logged: the error that led here is the one to raise."""
     try:
         async with asyncio.timeout(HALT_TIMEOUT):
-            if fresh:
+            if making is not None:
+                await asyncio.wait([making])
+                if not making.cancelled():
+                    making.exception()  # Known already, unless the wait for it was given up.
                 await runtime.remove(name)
                 marks.forget(name)
             elif handle is not None:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from . import boot, retention
 from .boot import RunningBox
-from .errors import BoxDiedError, BoxError, ChannelLostError, ClosedError, HomeInUseError
+from .errors import BoxBootError, BoxDiedError, BoxError, ChannelLostError, ClosedError, HomeInUseError
 from .home import in_use_message
 from .identity import Identity, box_name, sandbox_id_of
 from .marks import Marks
@@ -235,6 +235,8 @@ class Crew:
                     self._runtime = self.settings.open_runtime(self._home)
                 except HomeLocked as error:
                     raise HomeInUseError(in_use_message(self._home)) from error
+                except RuntimeFault as error:
+                    raise BoxBootError(f"BoxLite could not open its home {self._home} (`home_dir`): {error}") from error
                 self._prune_soon()
             return self._runtime
 

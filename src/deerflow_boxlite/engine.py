@@ -193,10 +193,11 @@ class Engine:
         self._crew.perform(self._pool.release(sandbox_id, time.monotonic()))
         worked = sandbox_id in self._worked
         self._worked.discard(sandbox_id)
-        if lease is None and worked:
-            lease = await self._booted_for_release(sandbox_id)
-        if lease is not None:
-            await self._hook(lease, "release", self._crew.settings.hooks.on_release)
+        hook = self._crew.settings.hooks.on_release
+        if lease is not None and await self._hook(lease, "release", hook):
+            return
+        if worked and (lease := await self._booted_for_release(sandbox_id)) is not None:
+            await self._hook(lease, "release", hook)
 
     async def _booted_for_release(self, sandbox_id: str) -> Lease | None:
         """A lease on a box that died, or was stopped for idleness, between its turn's work and its release."""
@@ -214,17 +215,22 @@ class Engine:
             return None
         return lease
 
-    async def _hook(self, lease: Lease, what: str, hook: Callable[[Guest, Identity], Awaitable[None]]) -> None:
-        """Call a hook, and end its lease. It does not keep a box from being used, or let go of: errors are logged."""
+    async def _hook(self, lease: Lease, what: str, hook: Callable[[Guest, Identity], Awaitable[None]]) -> bool:
+        """Call a hook, and end its lease. It does not keep a box from being used, or let go of: errors are logged.
+
+        Returns whether the box outlived it.
+        """
         name = box_name(lease.sandbox_id)
         try:
             await hook(self._crew.guest(lease), self._crew.identities[lease.sandbox_id])
         except (BoxGone, BoxDiedError) as error:
             logger.error("%s", self._crew.died(lease, error), extra={"event": f"{what}.died", "box": name})
+            return False
         except Exception:  # A hook is anyone's code.
             logger.exception("box %s: the %s hook failed", name, what, extra={"event": f"{what}.failed", "box": name})
         finally:
             self._crew.perform(self._pool.end(lease, "sync", time.monotonic()))
+        return True
 
     async def _perform(self, decide: Callable[[], Works]) -> None:
         self._crew.perform(decide())

@@ -31,7 +31,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A DeerFlow project's directory, which is where the process is; nothing of this machine's settings shines through."""
+    """A DeerFlow project's directory, which is where the process is. No settings of this machine shine through."""
     for name in ("DEER_FLOW_CONFIG_PATH", "DEER_FLOW_HOME", "DEER_FLOW_PROJECT_ROOT", "DEER_FLOW_SKILLS_PATH"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "project"

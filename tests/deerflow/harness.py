@@ -1,4 +1,4 @@
-"""DeerFlow's harness around a model that says what the test wants: its tools and middlewares, as its agent runs them."""
+"""DeerFlow's tools and middlewares, as its agent runs them, around a model that says what the test wants."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class DeerFlow:
         DeerFlowClient.upload_files(None, thread, list(files))  # type: ignore[arg-type]
 
     def upload_by_route(self, thread: str, name: str, content: bytes) -> None:
-        """As the gateway's upload route does with a provider that does not mount: to the host, then into the sandbox."""
+        """As the gateway's upload route does for a provider that does not mount: to the host, then into the sandbox."""
         from deerflow.uploads.manager import ensure_uploads_dir, upload_virtual_path, write_upload_file_no_symlink
 
         write_upload_file_no_symlink(ensure_uploads_dir(thread), name, content)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from deerflow_boxlite.guest import files_copy
+from deerflow_boxlite.guest import files, files_copy, files_errors
 from deerflow_boxlite.runtime import BoxGone
 from support.files_guest import FilesGuest, Place, files_guest, place_for
 
@@ -32,6 +32,13 @@ NAMES = (
 
 @pytest.fixture(params=["dash", "bash", "busybox"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with place_for(request.param) as found:
+        yield found
+
+
+@pytest.fixture(params=["dash", "bash"])
+def changeable(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A place where programs can be replaced. Debian's busybox runs its own applets, whatever is in the PATH."""
     with place_for(request.param) as found:
         yield found
 
@@ -71,7 +78,7 @@ def test_case_12_names_of_all_kinds(place: Place) -> None:
 
 
 def test_case_12_download_of_any_name(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deerflow_boxlite.guest.files_errors.VIRTUAL_PATH_PREFIX", str(place.files))
+    monkeypatch.setattr(files_errors, "VIRTUAL_PATH_PREFIX", str(place.files))
 
     async def check(guest: FilesGuest) -> None:
         for name in NAMES:
@@ -309,7 +316,7 @@ def test_case_20_append_to_what_cannot_be_read(place: Place) -> None:
 def test_case_21_sizes_and_all_bytes(
     size: int, tmp_path: Path, shared_guests: SharedGuests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deerflow_boxlite.guest.files_errors.VIRTUAL_PATH_PREFIX", str(tmp_path))
+    monkeypatch.setattr(files_errors, "VIRTUAL_PATH_PREFIX", str(tmp_path))
     raw = (BYTES * (size // 256 + 1))[:size]
     for at, guest in enumerate(shared_guests.guests):
         path = tmp_path / f"{at}"
@@ -436,7 +443,7 @@ def test_writes_go_through_links(place: Place, append: bool) -> None:
 
 
 def test_what_lies_under_a_mount_is_staged(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deerflow_boxlite.guest.files_errors.VIRTUAL_PATH_PREFIX", str(place.files))
+    monkeypatch.setattr(files_errors, "VIRTUAL_PATH_PREFIX", str(place.files))
     raw = BYTES * 1000
     path = place.files / "data"
     source = place.root / "source"
@@ -454,10 +461,34 @@ def test_what_lies_under_a_mount_is_staged(place: Place, monkeypatch: pytest.Mon
     place.run(check, mounts=(str(place.files),))
 
 
+@pytest.mark.parametrize("size", [(2 << 20) - 1, 2 << 20, (2 << 20) + 1])
+def test_large_files_are_copied_in_parts(place: Place, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_errors, "VIRTUAL_PATH_PREFIX", str(place.files))
+    for module in (files, files_copy):
+        monkeypatch.setattr(module, "PART", 1 << 20)
+    raw = os.urandom(size)
+    path = place.files / "large"
+    source = place.root / "source"
+    source.write_bytes(raw[::-1])
+
+    async def check(guest: FilesGuest) -> None:
+        await guest.files.write(str(path), raw)
+        assert await guest.files.download(str(path)) == raw
+        parts = -(-size // (1 << 20))
+        assert guest.copied == ["in"] * parts + ["out"] * parts
+        await guest.files.upload_from(source, str(path))
+        await guest.files.download_to(str(path), place.root / "back")
+        assert (place.root / "back").read_bytes() == raw[::-1]
+        assert names(guest.state) == []
+        assert names(place.files) == ["large"]
+
+    place.run(check)
+
+
 def test_cases_24_25_what_may_be_downloaded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = place.files / "user-data"
     inside.mkdir()
-    monkeypatch.setattr("deerflow_boxlite.guest.files_errors.VIRTUAL_PATH_PREFIX", str(inside))
+    monkeypatch.setattr(files_errors, "VIRTUAL_PATH_PREFIX", str(inside))
     (place.files / "user-data-evil").mkdir()
     (place.files / "elsewhere").write_text("the guest's own")
     (inside / "link").symlink_to(place.files / "elsewhere")
@@ -486,7 +517,7 @@ def test_cases_24_25_what_may_be_downloaded(place: Place, monkeypatch: pytest.Mo
 def test_a_file_that_grows_while_it_is_copied_does_not_fill_the_host(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deerflow_boxlite.guest.files_errors.VIRTUAL_PATH_PREFIX", str(place.files))
+    monkeypatch.setattr(files_errors, "VIRTUAL_PATH_PREFIX", str(place.files))
     monkeypatch.setattr(tempfile, "tempdir", str(place.root / "temporary"))
     (place.root / "temporary").mkdir()
     (place.files / "small").write_text("x")
@@ -512,7 +543,7 @@ def test_a_file_that_grows_while_it_is_copied_does_not_fill_the_host(
 
 
 def test_nothing_but_a_regular_file_is_taken_from_a_box(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deerflow_boxlite.guest.files_errors.VIRTUAL_PATH_PREFIX", str(place.files))
+    monkeypatch.setattr(files_errors, "VIRTUAL_PATH_PREFIX", str(place.files))
     (place.files / "small").write_text("x")
 
     async def check(guest: FilesGuest) -> None:
@@ -532,10 +563,10 @@ def test_nothing_but_a_regular_file_is_taken_from_a_box(place: Place, monkeypatc
 
 
 @pytest.mark.parametrize("append", [False, True])
-def test_a_write_that_returned_is_on_the_disk(place: Place, append: bool) -> None:
+def test_a_write_that_returned_is_on_the_disk(changeable: Place, append: bool) -> None:
     """Where a VM dies, only what was flushed is kept: the file under its own name, after it got that name."""
-    path = place.files / "file"
-    log = place.files / "flushed"
+    path = changeable.files / "file"
+    log = changeable.files / "flushed"
 
     def flushed() -> str:
         return log.read_text()
@@ -548,7 +579,7 @@ def test_a_write_that_returned_is_on_the_disk(place: Place, append: bool) -> Non
         flush.write_text("#!/bin/sh\necho 'sync: error syncing: Input/output error' >&2\nexit 1\n")
         await refused(APPEND if append else WRITE, guest, str(path), errno.EIO)
 
-    place.run(check, own_userland=True)
+    changeable.run(check, own_userland=True)
 
 
 def test_list_dir_is_deerflows(place: Place) -> None:

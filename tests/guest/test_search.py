@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -22,6 +23,13 @@ NAMES = (
 
 @pytest.fixture(params=["dash", "bash", "busybox"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with place_for(request.param) as found:
+        yield found
+
+
+@pytest.fixture(params=["dash", "bash"])
+def changeable(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A place where programs can be replaced. Debian's busybox runs its own applets, whatever is in the PATH."""
     with place_for(request.param) as found:
         yield found
 
@@ -246,6 +254,19 @@ def test_a_search_that_finds_much_is_brought_in_windows(
     place.run(check)
 
 
+def test_a_full_disk_is_an_error_and_not_an_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(place.files, "a", text="needle\n")
+
+    async def check(guest: FilesGuest) -> None:
+        monkeypatch.setattr(guest, "staging", lambda: "/dev/full")
+        for operation in (guest.search.grep(str(place.files), "needle"), guest.files.read(f"{place.files}/a", 1, 1)):
+            with pytest.raises(OSError) as caught:
+                await operation
+            assert caught.value.errno == errno.ENOSPC
+
+    place.run(check)
+
+
 def test_what_cannot_be_read_further_down_is_passed_over(place: Place) -> None:
     if os.getuid() != 0:
         pytest.skip("needs another user's files: run as root")
@@ -262,10 +283,10 @@ def test_what_cannot_be_read_further_down_is_passed_over(place: Place) -> None:
     place.run(check, user="1234:1234")
 
 
-def test_a_walk_that_dies_is_an_error_and_not_an_end(place: Place) -> None:
+def test_a_walk_that_dies_is_an_error_and_not_an_end(changeable: Place) -> None:
     """The out-of-memory killer takes `find` or `grep`: what came before is not all there is."""
-    make(place.files, "a", text="needle\n")
-    killed = place.root / "killed"
+    make(changeable.files, "a", text="needle\n")
+    killed = changeable.root / "killed"
     killed.mkdir()
     for name in ("find", "grep"):
         (killed / name).write_text("#!/bin/sh\nkill -9 $$\n")
@@ -273,8 +294,8 @@ def test_a_walk_that_dies_is_an_error_and_not_an_end(place: Place) -> None:
 
     async def check(guest: FilesGuest) -> None:
         for name, operations in {
-            "find": (guest.files.list_dir(str(place.files)), guest.search.glob(str(place.files), "*")),
-            "grep": (guest.search.grep(str(place.files), "needle"),),
+            "find": (guest.files.list_dir(str(changeable.files)), guest.search.glob(str(changeable.files), "*")),
+            "grep": (guest.search.grep(str(changeable.files), "needle"),),
         }.items():
             (guest.box.runtime.path / name).unlink()
             (guest.box.runtime.path / name).symlink_to(killed / name)
@@ -282,4 +303,4 @@ def test_a_walk_that_dies_is_an_error_and_not_an_end(place: Place) -> None:
                 with pytest.raises(OSError):
                     await operation
 
-    place.run(check, own_userland=True)
+    changeable.run(check, own_userland=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,7 @@ def own_home(layout: Path) -> Iterator[Path]:
 @pytest.fixture
 def make(layout: Path, own_home: Path) -> Iterator[Make]:
     """Makes providers, and sees to what is left of them."""
-    vms, temporary, threads = set(shims()), temporary_files(), set(threading.enumerate())
+    processes, temporary, threads = set(shims()), temporary_files(), set(threading.enumerate())
     made: list[BoxliteProvider] = []
 
     def build(**settings: Any) -> BoxliteProvider:
@@ -60,10 +62,20 @@ def make(layout: Path, own_home: Path) -> Iterator[Make]:
     yield build
     for provider in made:
         provider.shutdown()
-    eventually(lambda: set(shims()) <= vms)
+    eventually(lambda: set(shims()) <= processes)
     eventually(lambda: set(threading.enumerate()) <= threads)
     assert temporary_files() <= temporary
     assert list((own_home / "tmp").iterdir()) == []
+
+
+def vms() -> set[int]:
+    """The processes that have a virtual machine open, by KVM's name for it; a box may have others beside it."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # It has ended, or is somebody else's.
+            if any(str(link.readlink()) == "anon_inode:kvm-vm" for link in (process / "fd").iterdir()):
+                found.add(int(process.name))
+    return found
 
 
 def temporary_files() -> set[str]:
@@ -85,9 +97,9 @@ def acquired(provider: BoxliteProvider, thread: str, user: str = "user") -> Boxl
 
 def started(threads: ThreadPoolExecutor, box: BoxliteBox, command: str) -> Future[Any]:
     """Start a command, and return when it runs in the box."""
-    future = threads.submit(box.run, f"touch /root-started; {command}")
-    eventually(lambda: box.run("test -e /root-started").exit_code == 0)
-    box.run("rm -f /root-started")
+    future = threads.submit(box.run, f"touch /tmp/started; {command}")
+    eventually(lambda: box.run("test -e /tmp/started").exit_code == 0)
+    box.run("rm -f /tmp/started")
     return future
 
 
@@ -138,25 +150,30 @@ exec(sys.argv[4])
 """
 
 
-def gateway(layout: Path, home: Path, user: str, then: str) -> subprocess.Popen[str]:
+@contextmanager
+def gateway(layout: Path, home: Path, user: str, then: str) -> Iterator[subprocess.Popen[str]]:
     """A process with a box that runs, which then does as told."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", GATEWAY, str(layout), str(home), user, then],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env=env,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("then", ["signal.pause()", "box.run('sleep 1000')"])
 def test_case_27_the_gateway_is_killed(make: Make, layout: Path, own_home: Path, then: str) -> None:
-    before = set(shims())
+    before, vms_before = set(shims()), vms()
     with gateway(layout, own_home, "user-27", f"import signal; {then}") as process:
-        assert len(set(shims()) - before) == 1
+        assert len(vms() - vms_before) == 1
         process.send_signal(signal.SIGKILL)
     eventually(lambda: set(shims()) <= before)
     box = acquired(make(), "thread", "user-27")
@@ -168,12 +185,12 @@ def test_case_27_the_gateway_is_killed(make: Make, layout: Path, own_home: Path,
 
 def test_case_28_ten_acquires_at_once(make: Make, threads: ThreadPoolExecutor) -> None:
     provider = make(replicas=3, acquire_timeout=600)
-    before, most, over = set(shims()), 0, threading.Event()
+    before, most, over = vms(), 0, threading.Event()
 
     def watch() -> None:
         nonlocal most
-        while not over.wait(0.1):
-            most = max(most, len(set(shims()) - before))
+        while not over.wait(0.2):
+            most = max(most, len(vms() - before))
 
     def turn(number: int) -> str:
         box = acquired(provider, f"thread-28-{number}")
@@ -207,7 +224,7 @@ def test_case_29_one_thread_acquired_twice_and_while_it_stops(make: Make, thread
     first.write_file("/mnt/user-data/workspace/f", "kept")
     provider.release(first.id)
     other = threads.submit(acquired, provider, "thread-29-other")
-    eventually(lambda: provider.stats().slots.get(State.STOPPING, 0) == 1)
+    eventually(lambda: provider.stats().counters.evictions == 1)
     again = threads.submit(acquired, provider, "thread-29")
     provider.release(other.result(WAIT).id)
     assert again.result(WAIT).read_file("/mnt/user-data/workspace/f") == "kept"
@@ -227,12 +244,12 @@ def test_case_30_a_release_during_the_parents_command(make: Make, threads: Threa
 
 def test_case_31_uploads_that_never_release(make: Make) -> None:
     provider = make(replicas=3)
-    before = set(shims())
+    before = vms()
     for number in range(3):
         acquired(provider, "thread-31", f"user-{number}").update_file("/mnt/user-data/uploads/f", b"%d" % number)
     turn = acquired(provider, "thread-31", "user-3")
     assert turn.execute_command("echo OK") == "OK\n"
-    assert len(set(shims()) - before) == 3
+    assert len(vms() - before) == 3
     for number in range(3):
         box = acquired(provider, "thread-31", f"user-{number}")
         assert box.read_file("/mnt/user-data/uploads/f") == str(number)
@@ -245,7 +262,7 @@ def test_case_31_a_box_that_nobody_uses_is_stopped(make: Make) -> None:
     box = acquired(provider, "thread-31-idle")
     box.update_file("/mnt/user-data/uploads/f", b"kept")
     eventually(lambda: provider.stats().running == 0)
-    assert set(shims()) <= before
+    eventually(lambda: set(shims()) <= before)
     assert box.read_file("/mnt/user-data/uploads/f") == "kept"
 
 
@@ -263,13 +280,10 @@ def test_case_32_users_do_not_share_boxes(make: Make) -> None:
 
 def test_case_33_a_second_process_opens_the_home(make: Make, layout: Path, own_home: Path) -> None:
     with gateway(layout, own_home, "user-33", "sys.stdin.read()") as process:
-        try:
-            with pytest.raises(HomeInUseError, match="`home_dir`") as caught:
-                make()
-            assert f"process {process.pid} (" in str(caught.value)
-            assert str(own_home) in str(caught.value)
-        finally:
-            process.terminate()
+        with pytest.raises(HomeInUseError, match="`home_dir`") as caught:
+            make()
+        assert f"process {process.pid} (" in str(caught.value)
+        assert str(own_home) in str(caught.value)
     assert acquired(make(), "thread", "user-33").read_file("/mnt/user-data/workspace/f") == "kept"
 
 
@@ -357,7 +371,7 @@ def test_case_35_no_dev_kvm(layout: Path, tmp_path: Path) -> None:
 
 def test_case_36_acquire_is_cancelled_in_mid_boot_and_tried_again(make: Make) -> None:
     provider = make()
-    before = set(shims())
+    before = vms()
 
     async def serve() -> str:
         acquire = asyncio.create_task(provider.acquire_async("thread-36", user_id="user"))
@@ -370,7 +384,7 @@ def test_case_36_acquire_is_cancelled_in_mid_boot_and_tried_again(make: Make) ->
     box = provider.get(asyncio.run(serve()))
     assert box is not None
     assert box.execute_command("echo OK") == "OK\n"
-    assert len(set(shims()) - before) == 1
+    assert len(vms() - before) == 1
     assert provider.stats().counters.boots == 1
 
 
@@ -381,7 +395,7 @@ def test_case_37_shutdown_twice_and_with_a_command_running(make: Make, threads: 
     box.write_file("/mnt/user-data/workspace/f", "kept")
     command = started(threads, box, "sleep 1000")
     provider.shutdown()
-    assert set(shims()) <= before
+    eventually(lambda: set(shims()) <= before)
     with pytest.raises(ClosedError):
         command.result(WAIT)
     provider.shutdown()
@@ -402,7 +416,7 @@ def test_case_37_the_program_ends(make: Make, layout: Path, own_home: Path, then
     before = set(shims())
     with gateway(layout, own_home, "user-37", then) as process:
         assert process.wait(WAIT) == 0
-    assert set(shims()) <= before
+    eventually(lambda: set(shims()) <= before)
     assert acquired(make(), "thread", "user-37").read_file("/mnt/user-data/workspace/f") == "kept"
 
 

@@ -41,8 +41,12 @@ class ThreadGuest:
         self._shell = str(userland / "sh") if userland is not None else "/bin/sh"
 
     def become(self, uid: int) -> None:
-        """Have a user that is not root and owns what a box's user owns: the thread's directories and the skills."""
+        """Have a user that is not root and owns what a box's user owns: the thread's directories and the skills.
+
+        It has this machine's programs, since it may not reach others.
+        """
         self._user = uid
+        self._shell, self._path = "/bin/sh", os.environ["PATH"]
         for path in (self.stage, *self.mnt.rglob("*")):
             os.chown(path, uid, uid)
         for parent in self.mnt.parents:

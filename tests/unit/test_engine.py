@@ -400,6 +400,33 @@ def test_case_35_a_boot_that_takes_too_long(home: FakeHome, start: Start) -> Non
     assert home.boxes == {}
 
 
+def test_case_35_a_box_that_is_still_being_made_at_the_deadline_is_removed_when_it_is(
+    home: FakeHome, start: Start
+) -> None:
+    made: list[str] = []
+
+    async def slowly(event: str, name: str) -> None:
+        if event == "create":
+            await asyncio.sleep(0.05)  # On the same clock as the deadline, and after it.
+            made.append(name)
+
+    home.before = slowly
+    engine = start(boot_timeout=0.01)
+    with pytest.raises(BoxBootError, match="`boot_timeout`"):
+        engine.acquire(A)
+    assert made == [box_name(A.sandbox_id)]
+    assert home.boxes == {}
+    assert home.events[-2:] == [("create", box_name(A.sandbox_id)), ("remove", box_name(A.sandbox_id))]
+
+
+def test_case_35_a_home_that_cannot_be_opened(start: Start) -> None:
+    def open_runtime(_path: Path) -> Any:
+        raise RuntimeFailure("no space left on device")
+
+    with pytest.raises(BoxBootError, match=r"`home_dir`.*no space"):
+        start(open_runtime=open_runtime).acquire(A)
+
+
 def test_without_boxlite_acquire_says_so(home: FakeHome, start: Start) -> None:
     def open_runtime(_path: Path) -> Any:
         raise ImportError('pip install "deerflow-boxlite[boxlite]"')

@@ -165,7 +165,23 @@ def test_two_releases_at_once_do_not_disturb_each_other(turn: Turn) -> None:
 
     async def turns() -> None:
         await turn.boot()
-        await asyncio.gather(turn.release(), turn.release())
+        listed, go_on = asyncio.Event(), asyncio.Event()
+        real = turn.guest.copy_out
+
+        async def slow(source: str, target: Path) -> None:
+            listed.set()
+            await go_on.wait()
+            await real(source, target)
+
+        turn.guest.copy_out = slow  # type: ignore[method-assign]
+        first = asyncio.create_task(turn.release())
+        await listed.wait()
+        second = asyncio.create_task(turn.release())
+        await asyncio.sleep(0.05)
+        assert turn.guest.calls.count("dfb_td_list") == 1
+        go_on.set()
+        await asyncio.gather(first, second)
+        assert turn.guest.calls.count("dfb_td_list") == 2
 
     asyncio.run(turns())
     assert len(list(turn.paths.outputs.iterdir())) == 20

@@ -167,7 +167,7 @@ def test_symlinks_of_the_host_are_not_followed_into_the_box(thread: Thread, tmp_
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key").write_text("s")
     thread.on_host("uploads/dir").symlink_to(tmp_path / "secret")
-    thread.push(fresh=True)
+    assert thread.push(fresh=True).clean
     assert tree(thread.guest.path("uploads")) == {"a": b"x"}
 
 
@@ -179,6 +179,16 @@ def test_acp_workspace_goes_in_and_never_out(thread: Thread) -> None:
     inside.write_text("changed in the box")
     thread.pull()
     assert (thread.host / "acp-workspace" / "result").read_text() == "from codex"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to have a guest whose user is not")
+def test_acp_workspace_that_the_user_cannot_make_does_not_keep_uploads_out(thread: Thread) -> None:
+    write(thread.host / "acp-workspace" / "result", "from codex", None)
+    thread.host_write("uploads/a", "x")
+    thread.guest.become(1234)
+    assert "acp-workspace" in (thread.push(fresh=True).truncated or "")
+    assert thread.guest.path("uploads/a").read_text() == "x"
+    assert not (thread.guest.mnt / "acp-workspace").exists()
 
 
 def test_host_change_of_an_output_goes_in_when_the_box_did_not_change_it(thread: Thread) -> None:
@@ -255,6 +265,15 @@ def test_change_within_the_same_second_and_of_the_same_size_is_not_missed(thread
     assert thread.on_host("outputs/a").read_text() == "two"
 
 
+def test_file_replaced_by_one_of_the_same_size_and_time_is_not_missed(thread: Thread) -> None:
+    thread.box_write("outputs/a", "one", mtime=OLD)
+    thread.pull()
+    _settle(thread)
+    thread.box_write("outputs/b", "two", mtime=OLD).replace(thread.guest.path("outputs/a"))
+    thread.pull()
+    assert thread.on_host("outputs/a").read_text() == "two"
+
+
 def test_touched_file_is_not_written_again(thread: Thread) -> None:
     thread.box_write("outputs/a", "same", mtime=OLD)
     thread.pull()
@@ -283,6 +302,22 @@ def test_removed_in_the_box_but_changed_on_the_host_stays(thread: Thread) -> Non
     thread.host_write("outputs/a", "changed on the host")
     assert thread.pull().removed == 0
     assert thread.on_host("outputs/a").read_text() == "changed on the host"
+    thread.push()
+    assert thread.guest.path("outputs/a").read_text() == "changed on the host"
+
+
+@pytest.mark.parametrize("age", [OLD, None], ids=["old", "written just now"])
+def test_removed_on_the_host_but_unchanged_in_the_box_stays_so(thread: Thread, age: int | None) -> None:
+    thread.box_write("outputs/a", "x", mtime=age)
+    thread.pull()
+    thread.on_host("outputs/a").unlink()
+    thread.push()
+    thread.pull()
+    assert thread.guest.path("outputs/a").read_text() == "x"
+    assert not thread.on_host("outputs/a").exists()
+    thread.box_write("outputs/a", "the agent goes on with it")
+    thread.pull()
+    assert thread.on_host("outputs/a").read_text() == "the agent goes on with it"
 
 
 def test_directory_of_outputs_that_is_gone_or_a_symlink_removes_nothing(thread: Thread, tmp_path: Path) -> None:

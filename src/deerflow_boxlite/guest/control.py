@@ -29,13 +29,7 @@ class Control:
     async def call(self, *words: str, timeout: float = _ANSWER_TIMEOUT) -> Reply:
         """Call a function, at most `timeout` seconds. Raises `BoxGone`, `NoSuchProgram`, `ChannelBroken`."""
         async with self._lock:
-            if self._channel is not None and not self._channel.alive:
-                await self._drop()
-            if self._closed:
-                raise ChannelBroken("the guest was closed")
-            if self._channel is None:
-                self._channel = await Channel.open(self._box, self._shell, timeout=timeout)
-            return await self._channel.request(words, timeout=timeout)
+            return await (await self._opened(timeout)).request(words, timeout=timeout)
 
     async def retry(self, *words: str) -> Reply:
         """`call` for a function that may run twice: once more on a new channel when the first one broke."""
@@ -43,6 +37,20 @@ class Control:
             return await self.call(*words)
         except ChannelBroken:
             return await self.call(*words)
+
+    async def open(self, timeout: float) -> None:
+        """Have it open. Raises as `call` does."""
+        async with self._lock:
+            await self._opened(timeout)
+
+    async def _opened(self, timeout: float) -> Channel:
+        if self._channel is not None and not self._channel.alive:
+            await self._drop()
+        if self._closed:
+            raise ChannelBroken("the guest was closed")
+        if self._channel is None:
+            self._channel = await Channel.open(self._box, self._shell, timeout=timeout)
+        return self._channel
 
     async def _drop(self) -> None:
         channel, self._channel = self._channel, None

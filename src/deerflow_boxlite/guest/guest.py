@@ -122,7 +122,7 @@ class Guest:
     async def _start(self) -> None:
         # Both are needed later, so neither is opened for this alone.
         looking = asyncio.create_task(self._look())
-        waking = asyncio.create_task(self._control.call("dfb_ping", timeout=_OPEN_TIMEOUT))
+        waking = asyncio.create_task(self._control.open(_OPEN_TIMEOUT))
         try:
             await asyncio.wait({looking, waking})
         finally:

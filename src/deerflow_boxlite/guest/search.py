@@ -16,6 +16,7 @@ from .search_walk import walk
 
 __all__ = ["Search"]
 
+
 class Search:
     """Searches in one running box, as the box's user sees its files. For use in one event loop.
 

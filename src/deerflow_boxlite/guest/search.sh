@@ -84,16 +84,18 @@ done'
 
 # dfb_search ROOT OUT LIMIT FIRST WINDOW OPTION PATTERN NAME SIZE TEST...: the lines that a pattern matches in files named
 # NAME and smaller than SIZE bytes. Of the whole, WINDOW bytes from byte FIRST (1 or more) are put into OUT, and the first
-# LIMIT of these are the answer. Lines are "./path:number:line" or, after an odd name, "number:line"; the last one is
+# LIMIT of these are the answer, and a message if that failed. Lines are "./path:number:line" or, after an odd name, "number:line"; the last one is
 # "=", the exit status of find, a space and its last message.
 dfb_search() {
 	dfb_enter "$1" || return 0
 	dfb_out=$2 dfb_limit=$3 dfb_first=$4 dfb_window=$5 dfb_option=$6 dfb_pattern=$7 dfb_name=$8 dfb_bytes=$9
 	shift 9
-	dfb_matches "$@" | dfb_cut_window >"$dfb_out"
+	dfb_text=$( { dfb_matches "$@" 2>/dev/null | dfb_cut_window >"$dfb_out"; } 2>&1)
 	cd / || return
 	reply data
 	head -c "$dfb_limit" "$dfb_out"
+	part
+	printf '%s' "$dfb_text"
 	part
 }
 

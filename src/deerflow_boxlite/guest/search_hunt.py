@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ..contract import DEFAULT_MAX_FILE_SIZE_BYTES, GrepMatch, truncate_line
 from .files_copy import INLINE_OF_MANY, Guest, ScratchFile, call
+from .files_errors import check_message
 from .pattern import Superset
 from .search_lines import Candidate, LineParser
 from .search_names import pruning
@@ -67,6 +68,7 @@ class Hunt:
         where: list[bytes | str] = [self._root, scratch.path, str(INLINE_OF_MANY), str(start + 1), str(size)]
         what: list[bytes | str] = [superset.option, superset.text, names, str(DEFAULT_MAX_FILE_SIZE_BYTES + 1)]
         answer = await call(self._guest, self._root, "dfb_search", *where, *what, *pruning())
+        check_message(answer.parts[1], self._root)
         text = answer.parts[0]
         whole = len(text.encode()) < INLINE_OF_MANY
         return await scratch.bytes(text, whole=whole, limit=size, name=self._root)

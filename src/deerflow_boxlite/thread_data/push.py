@@ -12,7 +12,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +41,13 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self.put or self.gone)
 
+    def of(self, wanted: Callable[[bytes | None], bool]) -> Changes:
+        """Those below the roots that are wanted."""
+        return Changes(
+            {path: host for path, host in self.put.items() if wanted(names.root_of(path))},
+            [path for path in self.gone if wanted(names.root_of(path))],
+        )
+
 
 class Push:
     """One pass from the host to the box."""
@@ -59,7 +66,9 @@ class Push:
                 return
             if not fresh:
                 changes = await self._reconciled(courier, changes)
-            await self._carry(courier, changes)
+            # Where the image's user is not root, that directory may not be the user's to make: the rest goes first.
+            await self._carry(courier, changes.of(lambda root: root != names.ACP_WORKSPACE))
+            await self._carry(courier, changes.of(lambda root: root == names.ACP_WORKSPACE))
         finally:
             self._stop.set()
 
@@ -108,6 +117,8 @@ class Push:
         return entry is not None and path in listing.files and entry.guest.still(listing.files[path])
 
     async def _carry(self, courier: Courier, changes: Changes) -> None:
+        if not changes:
+            return
         paths = iter(changes.put)
         gone = changes.gone
         more = True

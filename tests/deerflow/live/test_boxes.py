@@ -91,9 +91,7 @@ def test_case_27_three_turns_and_a_gateway_that_is_killed(
         ("write_file", {"path": f"{OUTPUTS}/report.md", "content": "# Report"}),
         (
             "bash",
-            {
-                "command": f"mkdir {WORKSPACE}/d; head -c 3000000 /dev/urandom > {WORKSPACE}/d/big; sha256sum < {WORKSPACE}/d/big"
-            },
+            {"command": f"mkdir {WORKSPACE}/d; cd {WORKSPACE}/d; head -c 3000000 /dev/urandom > big; sha256sum < big"},
         ),
         ("present_files", {"filepaths": [f"{OUTPUTS}/report.md"]}),
     )
@@ -145,10 +143,11 @@ def test_hostile_outputs_leave_the_host_untouched_and_are_reported(start: Start,
         ln -s /etc/shadow shadow; ln -s {outside} link; ln -s / root; mkfifo fifo
         dd if=/dev/null of=huge bs=1 seek=10737418240 2>/dev/null
         touch -t 203801010000 far; touch -t 197001020000 past
-        printf x > "$(printf 'a\\nb')"; printf x > '$(id)'; printf x > "$(printf '\\377')"; mkdir '..a'; echo x > ..a/..b
-        ln -s {outside} ..a/in; ln huge hard; echo fine > fine; ls | wc -l
+        printf x > "$(printf 'a\\nb')"; printf x > '$(id)'; printf x > "$(printf '\\377')"
+        mkdir '..a'; echo x > ..a/..b
+        ln -s {outside} ..a/in; ln huge hard; echo fine > fine; echo done
     """
-    assert deerflow.turn("hostile", ("bash", {"command": command})) == ["14\n"]
+    assert deerflow.turn("hostile", ("bash", {"command": command})) == ["done\n"]
     root = outputs_on_host("hostile")
     found = sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink())
     assert found == sorted(["$(id)", "..a/..b", "a\nb", "far", "fine", "past", "\udcff"])

@@ -166,7 +166,7 @@ def test_missing_host_path_of_a_mount_is_an_error_at_the_start(
 ) -> None:
     mount = {"host_path": str(tmp_path / "missing"), "container_path": "/data"}
     deerflow = Local(project, monkeypatch, "bash", mounts=[mount])
-    with pytest.raises(ConfigError, match="mounts.0.host_path: .*missing is no directory"):
+    with pytest.raises(ConfigError, match=r"mounts.0.host_path: .*missing is no directory"):
         deerflow.provider()
     deerflow.forget()
 
