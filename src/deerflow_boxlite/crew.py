@@ -192,6 +192,8 @@ class Crew:
             self.perform(self._pool.boot_failed(work, error, time.monotonic()))
         else:
             self._boxes[sandbox_id] = box
+            life = Lease(sandbox_id, work.life)
+            box.guest.when_gone(lambda: self.perform(self._pool.crashed(life)))
             self.boot_times.add(time.monotonic() - since)
             self.perform(self._pool.booted(work, time.monotonic()))
 

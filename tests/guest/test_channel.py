@@ -148,7 +148,7 @@ def test_case_26_a_box_that_dies_is_told_apart_from_a_shell_that_ends(tmp_path: 
 
 def test_a_profile_that_reads_and_prints_does_no_harm(tmp_path: Path, shell: str) -> None:
     def prepare(box: LocalBox) -> None:
-        text = "read dfb_nothing; cat; echo noise; echo noise >&2; set -u; IFS=:; alias printf=false; PROFILE=read\n"
+        text = "read dfb_nothing; cat; echo noise; echo noise >&2; set -u; IFS=:; alias cat=false; PROFILE=read\n"
         (box.home / ".profile").write_text(text)
 
     async def test(channel: Channel, box: LocalBox) -> None:
@@ -166,7 +166,7 @@ def test_nothing_is_left_when_a_shell_does_not_open(tmp_path: Path, shell: str) 
                 await Channel.open(box, Shell(("nosuchshell",), "", {}), timeout=30)
             assert caught.value.exit_code == 127
             with pytest.raises(ChannelBroken, match="within"):
-                await Channel.open(box, Shell(("sh", "-c", "sleep 1000; :"), "", {}), timeout=0.2)
+                await Channel.open(box, Shell(("sh", "-c", "exec sleep 1000"), "", {}), timeout=0.2)
             while box.processes():
                 await asyncio.sleep(0.01)
         finally:

@@ -78,11 +78,12 @@ def shims() -> list[int]:
     return [int(line) for line in found.stdout.split()]
 
 
+def kill_vms_of(home: Path) -> None:
+    """Kill every VM of a home with SIGKILL, as a crash would."""
+    subprocess.run(["pkill", "-9", "-f", f"^{home}/boxes/.*/bin/boxlite-shim"], check=False)
+
+
 @pytest.fixture
-def kill_vms() -> Callable[[], None]:
-    """Kill every VM of this machine with SIGKILL, as a crash would."""
-
-    def kill() -> None:
-        subprocess.run(["pkill", "-9", "-f", "bin/boxlite-shim"], check=False)
-
-    return kill
+def kill_vms(home: Path) -> Callable[[], None]:
+    """Kill the VMs of the shared provider's home."""
+    return lambda: kill_vms_of(home)

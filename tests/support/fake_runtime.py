@@ -70,6 +70,8 @@ class FakeHome:
     gates: dict[str, Gate] = field(default_factory=dict)
     faults: dict[str, list[BaseException]] = field(default_factory=dict)
     before: Callable[[str, str], Awaitable[None]] | None = None
+    seen_gone: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """By box name: what a guest calls, on the engine's loop, once it sees that its box is gone."""
 
     def gate(self, event: str) -> Gate:
         return self.gates.setdefault(event, Gate())
@@ -233,6 +235,9 @@ class FakeGuest:
             async with self._operation("piece"):
                 pass
             yield number
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        self.home.seen_gone[self.box.name] = call
 
     async def ping(self, timeout: float) -> None:
         async with self._operation("ping"):

@@ -124,6 +124,23 @@ def test_case_26_the_vm_dies_between_commands(home: FakeHome, start: Start) -> N
     assert read(engine, box) == b"x"
 
 
+def test_case_26_the_vm_is_seen_to_die_between_commands(home: FakeHome, start: Start) -> None:
+    engine = start(replicas=1)
+    box = engine.acquire(A)
+    write(engine, box)
+    home.kill()
+
+    async def seen() -> None:
+        home.seen_gone[box_name(box)]()
+        home.seen_gone[box_name(box)]()
+
+    engine._loop.run(seen())
+    eventually(lambda: engine.stats().slots == {State.STOPPED: 1})
+    assert read(engine, box) == b"x", "nothing had been asked of the dead one, so that nobody need be told"
+    assert home.count("create") == 1
+    assert engine.stats().counters.crashes == 1
+
+
 def test_case_26_the_vm_dies_while_warm(home: FakeHome, start: Start) -> None:
     engine = start()
     box = engine.acquire(A)

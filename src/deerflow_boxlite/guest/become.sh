@@ -12,5 +12,5 @@ dfb_set=${dfb_set:+"set -$dfb_set; "}
 # dfb_command VARIABLES COMMAND: have boot.sh run a command. VARIABLES is shell text that sets them (request.py).
 # Nothing that the protocol needs may show in it: `set` prints every variable.
 dfb_command() {
-	dfb_go="$1; unset dfb_nonce dfb_line dfb_go dfb_nl dfb_text dfb_out dfb_part; $dfb_set$2"
+	dfb_go="$1; unset dfb_nonce dfb_stop dfb_line dfb_go dfb_nl dfb_text dfb_out dfb_part; $dfb_set$2"
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..runtime import BoxGone, BoxHandle, Process, RuntimeFault
@@ -52,24 +52,29 @@ class Shell:
 class Channel:
     """A shell that stays open in a box. Not for two requests at once: whoever holds it has it alone."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, on_gone: Callable[[], None] | None) -> None:
         """Used by `open`."""
         self._process = process
+        self._on_gone = on_gone
         self._parser: ReplyParser | None = None
         self._answer: asyncio.Future[Reply] | None = None
         self._broken: Exception | None = None
         self._reader = asyncio.create_task(self._read())
 
     @classmethod
-    async def open(cls, box: BoxHandle, shell: Shell, *, timeout: float) -> Channel:
+    async def open(
+        cls, box: BoxHandle, shell: Shell, *, timeout: float, on_gone: Callable[[], None] | None = None
+    ) -> Channel:
         """Start the shell and wait until it answers, at most `timeout` seconds.
 
+        `on_gone` is called once, also between requests, when the box is seen to have gone away.
+
         Raises `BoxGone`, `NoSuchProgram` (the box has no `sh`), and `ChannelBroken` when the shell ended or did not
-        answer: its profile may have seen to that. Nothing is left running then.
+        answer: its profile may have seen to that. The shell is ended then.
         """
         argv = ("/bin/sh", "-c", bare("open.sh"), "sh", *shell.argv, "-c", one_line("boot.sh"), shell.name)
         process = await box.exec(argv, env=shell.env, user=shell.user)
-        channel = cls(process)
+        channel = cls(process, on_gone)
         try:
             text = f"{script('loop.sh')}\n{shell.library}"
             await channel._ask(library_line(text), ("dfb_ping",), timeout)
@@ -145,6 +150,8 @@ class Channel:
             self._fail(ChannelBroken(str(exc)))
         except Exception as exc:  # noqa: BLE001 - whatever the runtime raises belongs to the request in flight
             self._fail(exc)
+            if isinstance(exc, BoxGone) and self._on_gone is not None:
+                self._on_gone()
 
     async def _ended(self) -> None:
         """The output ended: the shell did, unless it only closed it."""

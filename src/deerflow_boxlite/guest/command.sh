@@ -121,15 +121,16 @@ dfb_holds() {
 	return 1
 }
 
-# dfb_run LIMIT VARIABLES COMMAND: run a command (dfb_command). Streams over LIMIT bytes are cut in the middle.
+# dfb_run STOP LIMIT VARIABLES COMMAND: run a command (dfb_command). STOP, random, comes after the output of each stream
+# in its file. Streams over LIMIT bytes are cut in the middle.
 dfb_run() {
 	[ -z "$dfb_due" ] && [ -p "$dfb_dir/out.pipe" ] && [ -p "$dfb_dir/err.pipe" ] || dfb_settle
 	if [ -z "$dfb_dir" ]; then
 		reply nowhere
 		return
 	fi
-	dfb_limit=$1
-	dfb_command "$2" "$3"
+	dfb_stop=$1 dfb_limit=$2
+	dfb_command "$3" "$4"
 }
 
 dfb_done() {
@@ -139,12 +140,12 @@ dfb_done() {
 }
 
 # Reply to dfb_run: its exit code; for each stream how it comes and how many bytes it had; the directory of the files;
-# `full` when the disk is, else `ok`. A stream comes as a part (`inline`), or with a byte before and the nonce after as
+# `full` when the disk is, else `ok`. A stream comes as a part (`inline`), or with a byte before and STOP after as
 # two parts, of which the second is empty unless it was cut (`raw`), or so in a file to be copied (`file`; `cut`: head
 # and tail, with nothing between).
 dfb_answer() {
-	printf '%s\n' "$dfb_nonce" >&5
-	printf '%s\n' "$dfb_nonce" >&6
+	printf '%s\n' "$dfb_stop" >&5
+	printf '%s\n' "$dfb_stop" >&6
 	dfb_was=${LC_ALL-} dfb_had=${LC_ALL+had}
 	LC_ALL=C
 	dfb_take out 8
@@ -176,7 +177,7 @@ dfb_print() {
 	part
 }
 
-# dfb_take NAME DESCRIPTOR: wait until all that was printed before the nonce is in the file, and read it if it is
+# dfb_take NAME DESCRIPTOR: wait until all that was printed before STOP is in the file, and read it if it is
 # little. Sets dfb_how, dfb_size, dfb_text.
 dfb_take() {
 	dfb_text='' dfb_polls=0
@@ -184,7 +185,7 @@ dfb_take() {
 	while dfb_position "$2" && [ "$dfb_at" -le $((dfb_inline + 34)) ]; do
 		if IFS= read -r dfb_part <&7; then
 			dfb_text=$dfb_text$dfb_part
-			case $dfb_text in *"$dfb_nonce") break ;; esac
+			case $dfb_text in *"$dfb_stop") break ;; esac
 			dfb_text=$dfb_text$dfb_nl
 		else
 			dfb_text=$dfb_text$dfb_part
@@ -195,8 +196,8 @@ dfb_take() {
 	exec 7<&-
 	dfb_text=${dfb_text#"$dfb_nl"}
 	case $dfb_text in
-	*"$dfb_nonce")
-		dfb_text=${dfb_text%"$dfb_nonce"}
+	*"$dfb_stop")
+		dfb_text=${dfb_text%"$dfb_stop"}
 		dfb_how=inline
 		dfb_size=${#dfb_text}
 		# `read` drops NULs: then, and when something is printing on, the file has more than was read. The position
@@ -222,7 +223,7 @@ dfb_take() {
 	fi
 }
 
-# The file of a descriptor, or its first half of LIMIT; with the byte before, and the nonce when there is nothing to cut.
+# The file of a descriptor, or its first half of LIMIT; with the byte before, and STOP when there is nothing to cut.
 dfb_head() {
 	if [ "$dfb_size" -gt "$dfb_limit" ]; then
 		\command head -c $((dfb_limit / 2 + 1)) "/proc/self/fd/$1"
@@ -231,7 +232,7 @@ dfb_head() {
 	fi
 }
 
-# The other half of LIMIT, with the nonce.
+# The other half of LIMIT, with STOP.
 dfb_tail() {
 	\command tail -c $((dfb_limit - dfb_limit / 2 + 33)) "/proc/self/fd/$1"
 }
@@ -241,10 +242,10 @@ dfb_position() {
 	read -r dfb_p dfb_at <"/proc/self/fdinfo/$1"
 }
 
-# Wait until the nonce is in the file: last, or near the end when a background child prints on.
+# Wait until STOP is in the file: last, or near the end when a background child prints on.
 dfb_await() {
-	until [ "$(\command tail -c 33 "/proc/self/fd/$2")" = "$dfb_nonce" ]; do
-		\command tail -c 1000000 "/proc/self/fd/$2" | \command grep -q "$dfb_nonce" && return
+	until [ "$(\command tail -c 33 "/proc/self/fd/$2")" = "$dfb_stop" ]; do
+		\command tail -c 1000000 "/proc/self/fd/$2" | \command grep -q "$dfb_stop" && return
 		[ ! -e "$dfb_dir/$1.ended" ] || return
 		dfb_pause
 	done

@@ -18,7 +18,7 @@ from .leases import Leases
 from .output import Output
 from .result import CommandResult
 from .shells import CommandShell, Login, open_shell
-from .wire import Reply
+from .wire import Reply, new_nonce
 
 SHELLS = 8
 """Commands at once in one box; further ones wait in order."""
@@ -71,8 +71,8 @@ class Commands:
         request.check_command(command)
         request.check_env(env or {})
         seconds = request.deadline(timeout, self._timeout)
-        mark = request.new_mark()
-        words = ("dfb_run", str(self._limit), request.variables(env or {}, mark), command)
+        mark, stop = request.new_mark(), new_nonce()
+        words = ("dfb_run", stop, str(self._limit), request.variables(env or {}, mark), command)
         async with self._shells.lease() as shell:
             asking = asyncio.create_task(shell.channel.request(words))
             try:
@@ -81,7 +81,7 @@ class Commands:
             except BaseException:
                 await finish(self._abandon(shell, mark, asking))
                 raise
-            ending = await self._ending(shell, asking)
+            ending = await self._ending(shell, asking, stop)
         return _result(ending, shell.notice, seconds if killed else None)
 
     async def _kill(self, shell: CommandShell, mark: str, asking: asyncio.Task[Reply]) -> bool:
@@ -109,7 +109,7 @@ class Commands:
             # What it came to interests nobody any more.
             asking.exception()
 
-    async def _ending(self, shell: CommandShell, asking: asyncio.Task[Reply]) -> _Ending:
+    async def _ending(self, shell: CommandShell, asking: asyncio.Task[Reply], stop: str) -> _Ending:
         try:
             reply = asking.result()
         except ChannelBroken as exc:
@@ -121,8 +121,8 @@ class Commands:
         code, out_how, out_size, err_how, err_size, directory, full = reply.words
         parts = list(reply.parts)
         stdout, stderr = await asyncio.gather(
-            self._stream(f"{directory}/out", out_how, int(out_size), reply.nonce, _parts(parts, out_how)),
-            self._stream(f"{directory}/err", err_how, int(err_size), reply.nonce, _parts(parts, err_how)),
+            self._stream(f"{directory}/out", out_how, int(out_size), stop, _parts(parts, out_how)),
+            self._stream(f"{directory}/err", err_how, int(err_size), stop, _parts(parts, err_how)),
         )
         return _Ending(int(code), stdout, stderr, (f"{_FULL}; output may be incomplete",) if full == "full" else ())
 
@@ -143,15 +143,15 @@ class Commands:
         await self._control.retry("dfb_drop", *where)
         return _Ending(code, stdout, stderr, lines)
 
-    async def _stream(self, path: str, how: str, size: int, nonce: str, parts: list[str]) -> Output:
+    async def _stream(self, path: str, how: str, size: int, stop: str, parts: list[str]) -> Output:
         if how == "inline":
             return Output(parts[0])
         if how == "raw":
-            return output.raw(parts[0], parts[1], nonce, size, self._limit)
+            return output.raw(parts[0], parts[1], stop, size, self._limit)
         data = await self._fetch(f"{path}.cut" if how == "cut" else path)
         if data is None:
             return Output(f"{_LOST}\n")
-        return output.cut(data, nonce, size, self._limit) if how == "cut" else output.whole(data, nonce)
+        return output.cut(data, stop, size, self._limit) if how == "cut" else output.whole(data, stop)
 
     async def _fetch(self, path: str) -> bytes | None:
         with tempfile.TemporaryDirectory(prefix="deerflow-boxlite-") as folder:

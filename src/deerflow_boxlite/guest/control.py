@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ..runtime import BoxHandle
 from .channel import Channel, ChannelBroken, Shell
@@ -25,6 +26,8 @@ class Control:
         self._channel: Channel | None = None
         self._lock = asyncio.Lock()
         self._closed = False
+        self.on_gone: Callable[[], None] | None = None
+        """Called when the box is seen to have gone away while this channel was open."""
 
     async def call(self, *words: str, timeout: float = _ANSWER_TIMEOUT) -> Reply:
         """Call a function, at most `timeout` seconds. Raises `BoxGone`, `NoSuchProgram`, `ChannelBroken`."""
@@ -49,8 +52,12 @@ class Control:
         if self._closed:
             raise ChannelBroken("the guest was closed")
         if self._channel is None:
-            self._channel = await Channel.open(self._box, self._shell, timeout=timeout)
+            self._channel = await Channel.open(self._box, self._shell, timeout=timeout, on_gone=self._gone)
         return self._channel
+
+    def _gone(self) -> None:
+        if self.on_gone is not None:
+            self.on_gone()
 
     async def _drop(self) -> None:
         channel, self._channel = self._channel, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files as package_files
@@ -161,6 +161,10 @@ class Guest:
             )
         path = bash if bash is not None and self._settings.shell != "sh" else "sh"
         return Login(path, self._settings.environment, self._settings.state_dir)
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Call this once the box is seen to have gone away by itself, also when nothing is being done in it."""
+        self._control.on_gone = call
 
     @property
     def name(self) -> str:

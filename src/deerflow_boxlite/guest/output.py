@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The collected file has one byte before the output, and the nonce of its request after it (command.sh).
+# The collected file has one byte before the output, and a random mark, `stop`, after it (command.sh).
 _BEFORE = 1
 
 
@@ -16,16 +16,16 @@ class Output:
     truncated: bool = False
 
 
-def whole(data: bytes, nonce: str) -> Output:
+def whole(data: bytes, stop: str) -> Output:
     """The output in a copy of the collected file. What a background child printed after the end is left out."""
-    return Output(_until(data[_BEFORE:], nonce).decode("utf-8", "replace"))
+    return Output(_until(data[_BEFORE:], stop).decode("utf-8", "replace"))
 
 
-def cut(data: bytes, nonce: str, size: int, limit: int) -> Output:
+def cut(data: bytes, stop: str, size: int, limit: int) -> Output:
     """The output of `size` bytes of which the first and the last half of `limit` were kept."""
     half = limit // 2
     head = _without_partial_end(data[_BEFORE : half + _BEFORE])
-    tail = _until(data[half + _BEFORE :], nonce)
+    tail = _until(data[half + _BEFORE :], stop)
     for _ in range(3):
         tail = tail[1:] if _is_continuation(tail[:1]) else tail
     dropped = max(size - len(head) - len(tail), 0)
@@ -33,12 +33,12 @@ def cut(data: bytes, nonce: str, size: int, limit: int) -> Output:
     return Output(text, truncated=True)
 
 
-def raw(head: str, tail: str, nonce: str, size: int, limit: int) -> Output:
+def raw(head: str, tail: str, stop: str, size: int, limit: int) -> Output:
     """The output that came as text of its two halves, the second empty if nothing was cut."""
     if size <= limit:
-        return Output(head[_BEFORE:].partition(nonce)[0])
+        return Output(head[_BEFORE:].partition(stop)[0])
     lost = "\N{REPLACEMENT CHARACTER}"
-    head, tail = head[_BEFORE:].rstrip(lost), tail.partition(nonce)[0].lstrip(lost)
+    head, tail = head[_BEFORE:].rstrip(lost), tail.partition(stop)[0].lstrip(lost)
     dropped = max(size - len(head.encode()) - len(tail.encode()), 0)
     return Output(head + cut_line(dropped, size) + tail, truncated=True)
 
@@ -53,8 +53,8 @@ def with_line(text: str, line: str) -> str:
     return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n"
 
 
-def _until(data: bytes, nonce: str) -> bytes:
-    return data.partition(nonce.encode("ascii"))[0] if nonce else data
+def _until(data: bytes, stop: str) -> bytes:
+    return data.partition(stop.encode("ascii"))[0] if stop else data
 
 
 def _is_continuation(byte: bytes) -> bool:

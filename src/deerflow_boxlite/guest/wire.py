@@ -30,7 +30,6 @@ class Reply:
 
     words: tuple[str, ...]
     parts: tuple[str, ...]
-    nonce: str = ""
 
 
 def exact(text: str) -> bool:
@@ -97,7 +96,7 @@ class ReplyParser:
                 return None
             self._rest = after
             if self._mark(line[NONCE_DIGITS:]):
-                return Reply(self._words or (), tuple(self._parts), self._nonce)
+                return Reply(self._words or (), tuple(self._parts))
         self._take(self._rest[: 1 - NONCE_DIGITS])
         self._rest = self._rest[1 - NONCE_DIGITS :]
         return None
