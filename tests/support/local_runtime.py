@@ -186,12 +186,16 @@ class LocalBox:
 
     def processes(self) -> list[str]:
         """The command lines of all that runs in the box."""
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            if self._owns(int(pid)):
+        return list(self.command_lines().values())
+
+    def command_lines(self) -> dict[int, str]:
+        """The same, by process id."""
+        found = {}
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            if self._owns(pid):
                 with contextlib.suppress(OSError):
                     words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-                    found.append(words.decode(errors="replace"))
+                    found[pid] = words.decode(errors="replace")
         return found
 
     async def exec(

@@ -46,7 +46,7 @@ dfb_make() {
 	if \command mkdir -p -m 700 "$dfb_dir" && \command mkfifo "$dfb_dir/out.pipe" "$dfb_dir/err.pipe" &&
 		printf '\n' >"$dfb_dir/out" && printf '\n' >"$dfb_dir/err"; then
 		exec 5<>"$dfb_dir/out.pipe" 6<>"$dfb_dir/err.pipe" 8>>"$dfb_dir/out" 9>>"$dfb_dir/err"
-		dfb_collectors="$(dfb_collect out 8) $(dfb_collect err 9)"
+		dfb_collectors="$(dfb_collect out 8 7<"$dfb_dir/out.pipe") $(dfb_collect err 9 7<"$dfb_dir/err.pipe")"
 		dfb_held
 		dfb_reset && return
 		dfb_retire
@@ -58,8 +58,7 @@ dfb_make() {
 # Start a collector and print its process id. In a substitution, so that it is no job of ours: `wait` and `$!` in a
 # command know nothing of it. In a session of its own where `setsid` exists: a command may do `kill 0`.
 dfb_collect() {
-	$dfb_setsid sh -c "$dfb_collector" sh "$dfb_dir/$1.pipe" "$dfb_dir/$1.ended" \
-		</dev/null >&"$2" 4>&- 5>&- 6>&- 8>&- 9>&- &
+	$dfb_setsid sh -c "$dfb_collector" sh "$dfb_dir/$1.ended" </dev/null >&"$2" 4>&- 5>&- 6>&- 8>&- 9>&- &
 	echo $!
 }
 
@@ -71,8 +70,9 @@ dfb_reset() {
 
 # Let go of pipes and files. What still holds the pipes can go on printing, into nothing.
 dfb_retire() {
-	# shellcheck disable=SC2086 # two process ids
-	kill -TERM $dfb_collectors
+	# One that has ended prints into nothing already.
+	[ -e "$dfb_dir/out.ended" ] || kill -TERM "${dfb_collectors% *}"
+	[ -e "$dfb_dir/err.ended" ] || kill -TERM "${dfb_collectors#* }"
 	exec 5>&- 6>&- 8>&- 9>&-
 	\command rm -rf "$dfb_dir"
 }
