@@ -1,19 +1,18 @@
 # Everything sets itself up: a virtual environment, packages, images and, where this machine's KVM cannot run a guest,
 # the emulated KVM host in lab/. What is fetched once is kept in ~/.cache/deerflow-boxlite.
 
-PYTHON ?= $(shell for v in 3.11 3.12 3.13; do command -v python$$v && break; done | head -n 1)
+PYTHON ?= $(shell for v in 3.11 3.12 3.13; do python$$v -c "" 2>/dev/null && command -v python$$v && break; done | head -n 1)
 # DeerFlow's harness needs Python 3.12: one on the PATH, or one of pyenv's that is not activated here.
 PYTHON312 ?= $(shell command -v python3.12 >/dev/null 2>&1 && python3.12 -c '' 2>/dev/null && command -v python3.12 \
 	|| ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.1[23].*/bin/python 2>/dev/null | head -n 1)
 PY := .venv/bin/python
 PIP_FLAGS := --quiet --disable-pip-version-check
-CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/deerflow-boxlite
-IMAGES := $(CACHE)/layouts
+
 LIVE := lab/on-kvm --timeout 1500 --
 OUT ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit live deerflow conformance bench lint types images clean
+.PHONY: help demo test unit live soak deerflow conformance bench lint types images clean
 
 help: ## show the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
@@ -30,6 +29,9 @@ unit: .make/venv ## unit tests and guest scripts, in under a minute, with no VM
 
 live: .make/venv images ## tests on real boxes, on both images
 	$(LIVE) $(PY) -m pytest -v tests/live
+
+soak: .make/venv images ## 50 turns over 6 identities with 2 places, the VMs killed in every tenth
+	SOAK_TURNS=50 SOAK_KILL_EVERY=10 $(LIVE) $(PY) -m pytest -v tests/live/test_lifecycle.py -k soak
 
 deerflow: .make/venv-deerflow images ## tests inside the real DeerFlow harness, on real boxes
 	@if [ -x .venv-deerflow/bin/python ]; then \
@@ -53,7 +55,7 @@ types: .make/venv ## mypy --strict
 	$(PY) -m mypy --explicit-package-bases lab benchmarks examples
 
 images: .make/venv ## OCI layouts of the two images that the tests run on, from Debian's packages
-	@for base in busybox debian; do .venv/bin/deerflow-boxlite image build --from $$base $(IMAGES)/$$base; done
+	@for base in busybox debian; do $(PY) -c "from deerflow_boxlite import images; images.cached('$$base', log=lambda line: print('  ' + line, flush=True))" || exit 1; done
 
 .make/venv: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 was found. Set PYTHON=/path/to/python." >&2; exit 1; }

@@ -31,9 +31,7 @@ class BoxliteBox(Sandbox):
 
     # -- commands ---------------------------------------------------------------------------------------------------
 
-    def execute_command(
-        self, command: str, env: Mapping[str, str] | None = None, timeout: float | None = None
-    ) -> str:
+    def execute_command(self, command: str, env: Mapping[str, str] | None = None, timeout: float | None = None) -> str:
         """Run a shell command and give what it printed, told the way DeerFlow's local sandbox tells it.
 
         Standard output, then standard error, then the exit code when it is not 0; `(no output)` when there is nothing
@@ -41,9 +39,7 @@ class BoxliteBox(Sandbox):
         """
         return self.run(command, env=env, timeout=timeout).told()
 
-    def run(
-        self, command: str, *, env: Mapping[str, str] | None = None, timeout: float | None = None
-    ) -> CommandResult:
+    def run(self, command: str, *, env: Mapping[str, str] | None = None, timeout: float | None = None) -> CommandResult:
         """Run a shell command and give its exit code, standard output and standard error apart.
 
         `env` is set for this command alone, over the configured `environment`. `timeout` is in seconds; `None` means
