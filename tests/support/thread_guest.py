@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from deerflow_boxlite import thread_data
+from deerflow_boxlite import guest
 from deerflow_boxlite.guest.wire import Reply, quote
 from deerflow_boxlite.thread_data import names
 
-_SCRIPT = Path(thread_data.__file__).parent / "thread_data.sh"
+_SCRIPT = Path(guest.__file__).parent / "thread_data.sh"
 
 _PROTOCOL = r"""
 dfb_nl='

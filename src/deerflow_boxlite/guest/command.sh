@@ -25,7 +25,7 @@ dfb_setup() {
 
 # Remove what channels that are no more have left.
 dfb_sweep() {
-	for dfb_d in "$dfb_state"/*.*.*; do
+	for dfb_d in "$dfb_state"/*.*.* /dev/shm/dfb-*.*.*; do
 		dfb_pid=${dfb_d##*.}
 		[ ! -d "$dfb_d" ] || [ -d "/proc/$dfb_pid" ] || \command rm -rf "$dfb_d"
 	done
@@ -44,7 +44,7 @@ dfb_prepare() {
 dfb_make() {
 	dfb_dir=$1
 	if \command mkdir -p -m 700 "$dfb_dir" && \command mkfifo "$dfb_dir/out.pipe" "$dfb_dir/err.pipe" &&
-		printf '\n' >"$dfb_dir/out" && printf '\n' >"$dfb_dir/err"; then
+		dfb_roomy "$dfb_dir/out" && printf '\n' >"$dfb_dir/err"; then
 		exec 5<>"$dfb_dir/out.pipe" 6<>"$dfb_dir/err.pipe" 8>>"$dfb_dir/out" 9>>"$dfb_dir/err"
 		dfb_collectors="$(dfb_collect out 8 7<"$dfb_dir/out.pipe") $(dfb_collect err 9 7<"$dfb_dir/err.pipe")"
 		dfb_held
@@ -53,6 +53,11 @@ dfb_make() {
 	fi
 	\command rm -rf "$dfb_dir"
 	return 1
+}
+
+# dfb_roomy FILE: whether there is room for some output where FILE is.
+dfb_roomy() {
+	printf '%65536s\n' '' >"$1"
 }
 
 # Start a collector and print its process id. In a substitution, so that it is no job of ours: `wait` and `$!` in a
@@ -86,7 +91,7 @@ dfb_settle() {
 		[ -e "$dfb_dir/out.ended" ] || [ -e "$dfb_dir/err.ended" ] || dfb_held || ! dfb_reset; then
 		dfb_retire
 		dfb_prepare
-	elif [ -n "$dfb_full" ] && printf '\n' >"$dfb_state/probe"; then
+	elif [ -n "$dfb_full" ] && dfb_roomy "$dfb_state/probe"; then
 		dfb_retire
 		dfb_prepare
 	fi
@@ -140,7 +145,7 @@ dfb_done() {
 }
 
 # Reply to dfb_run: its exit code; for each stream how it comes and how many bytes it had; the directory of the files;
-# `full` when the disk is, else `ok`. A stream comes as a part (`inline`), or with a byte before and STOP after as
+# `ok`, `full` when the disk is, or `ended` when what collects the output did. A stream comes as a part (`inline`), or with a byte before and STOP after as
 # two parts, of which the second is empty unless it was cut (`raw`), or so in a file to be copied (`file`; `cut`: head
 # and tail, with nothing between).
 dfb_answer() {
@@ -153,7 +158,12 @@ dfb_answer() {
 	dfb_take err 9
 	LC_ALL=$dfb_was
 	[ -n "$dfb_had" ] || unset LC_ALL
-	reply "$dfb_status" "$dfb_out_how" "$dfb_out_size" "$dfb_how" "$dfb_size" "$dfb_dir" "${dfb_full:-ok}"
+	dfb_lost=${dfb_full:-ok}
+	if [ -e "$dfb_dir/out.ended" ] || [ -e "$dfb_dir/err.ended" ]; then
+		dfb_lost=ended
+		printf '%s\n' "$dfb_stop" >"$dfb_dir/probe" || dfb_lost=full
+	fi
+	reply "$dfb_status" "$dfb_out_how" "$dfb_out_size" "$dfb_how" "$dfb_size" "$dfb_dir" "$dfb_lost"
 	dfb_due=yes
 	case $dfb_out_how$dfb_how in
 	inlineinline) dfb_then=dfb_settle ;;
@@ -211,6 +221,7 @@ dfb_take() {
 	dfb_await "$1" "$2"
 	dfb_position "$2"
 	dfb_text='' dfb_how=file dfb_size=$((dfb_at - 34))
+	[ ! -e "$dfb_dir/$1.ended" ] || dfb_size=$((dfb_at - 1))
 	[ "$dfb_size" -ge 0 ] || dfb_size=0
 	if [ -n "$dfb_full" ] || [ ! -e "$dfb_dir/$1" ]; then
 		dfb_how=raw

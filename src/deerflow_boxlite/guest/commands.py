@@ -29,6 +29,11 @@ GRACE = 5.0
 KILLED = 128 + 9
 
 _FULL = "deerflow-boxlite: the box's disk is full"
+_INCOMPLETE = {
+    "ok": (),
+    "full": (f"{_FULL}; output may be incomplete",),
+    "ended": ("deerflow-boxlite: what collects the output was killed; output may be incomplete",),
+}
 _LOST = "deerflow-boxlite: the output was lost: the command removed the directory it is collected in"
 _SILENT = "deerflow-boxlite: the shell of the command stopped answering and was killed"
 
@@ -118,13 +123,13 @@ class Commands:
             return await self._remains(shell, None)
         if reply.words == ("nowhere",):
             return _Ending(1, Output(""), Output(""), (f"{_FULL}, and so is its memory: the command did not run",))
-        code, out_how, out_size, err_how, err_size, directory, full = reply.words
+        code, out_how, out_size, err_how, err_size, directory, lost = reply.words
         parts = list(reply.parts)
         stdout, stderr = await asyncio.gather(
             self._stream(f"{directory}/out", out_how, int(out_size), stop, _parts(parts, out_how)),
             self._stream(f"{directory}/err", err_how, int(err_size), stop, _parts(parts, err_how)),
         )
-        return _Ending(int(code), stdout, stderr, (f"{_FULL}; output may be incomplete",) if full == "full" else ())
+        return _Ending(int(code), stdout, stderr, _INCOMPLETE[lost])
 
     async def _remains(self, shell: CommandShell, exit_code: int | None) -> _Ending:
         """The ending of a command that ended its shell (`kill -9 $$`), or whose shell answers no more (None)."""

@@ -133,10 +133,11 @@ async def fetch_to(guest: Guest, path: str, target: Path, limit: int, name: str)
     Raises `NoSuchPath` and `CopyUnsupported` as `copy_out` does; `OSError` (`EFBIG`) once more than `limit` bytes have
     come: the box may have made the file larger since its size was asked for, and must not fill this host's disk.
     """
+    before = _size(target.parent)
     copying = asyncio.ensure_future(guest.copy_out(path, target))
     try:
         while not (await asyncio.wait((copying,), timeout=_LOOK_EVERY))[0]:
-            if _size(target.parent) > limit:
+            if _size(target.parent) - before > limit:
                 raise too_large(limit, name)
         await copying
     finally:

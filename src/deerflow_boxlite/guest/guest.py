@@ -7,8 +7,6 @@ import itertools
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files as package_files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -41,7 +39,7 @@ DIRECTORIES = ("/mnt/user-data/workspace", "/mnt/user-data/uploads", "/mnt/user-
 TOOLS = 8
 """Tool channels at once in one box."""
 
-_TOOL_SCRIPTS = ("files.sh", "files_write.sh", "search.sh", "look.sh")
+_TOOL_SCRIPTS = ("files.sh", "files_write.sh", "search.sh", "look.sh", "thread_data.sh")
 _OPEN_TIMEOUT = 30.0
 
 
@@ -221,10 +219,4 @@ class Guest:
 
 
 async def _open_tool(box: BoxHandle, env: Mapping[str, str]) -> Channel:
-    return await Channel.open(box, Shell(("sh",), _tool_library(), env), timeout=_OPEN_TIMEOUT)
-
-
-@cache
-def _tool_library() -> str:
-    thread_data = package_files("deerflow_boxlite.thread_data").joinpath("thread_data.sh").read_text(encoding="utf-8")
-    return "\n".join((scripts(*_TOOL_SCRIPTS), thread_data))
+    return await Channel.open(box, Shell(("sh",), scripts(*_TOOL_SCRIPTS), env), timeout=_OPEN_TIMEOUT)
