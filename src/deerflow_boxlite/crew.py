@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -44,6 +45,8 @@ class Crew:
         self._marks = Marks(home)
         self._runtime: Runtime | None = None
         self._opening = asyncio.Lock()
+        # BoxLite gives a VM 30 s to start. More starts at once than processors only make each of them miss that.
+        self._starting = asyncio.Semaphore(os.cpu_count() or 1)
         self._closing = False
         self._boxes: dict[str, RunningBox] = {}
         self._waiting: dict[Ticket, asyncio.Future[Lease]] = {}
@@ -180,7 +183,7 @@ class Crew:
         try:
             self.settings.check_host()
             runtime = await self._open()
-            async with self._name(name):
+            async with self._name(name), self._starting:
                 box = await boot.boot(
                     runtime, self._marks, sandbox_id, self._recipe(sandbox_id), self._on_boot(sandbox_id)
                 )

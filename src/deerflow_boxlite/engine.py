@@ -119,6 +119,10 @@ class Engine:
         """Whether this engine knows the sandbox. Looks at memory only."""
         return sandbox_id in self._pool
 
+    def holds(self, sandbox_id: str) -> bool:
+        """Whether the sandbox is acquired, and not released since. Looks at memory only."""
+        return self._pool.holds(sandbox_id)
+
     def stats(self) -> Stats:
         """Counts and times. Looks at memory only."""
         now = self._pool.snapshot()

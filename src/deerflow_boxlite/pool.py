@@ -227,6 +227,11 @@ class Pool:
     def __contains__(self, sandbox_id: str) -> bool:
         return sandbox_id in self._table
 
+    def holds(self, sandbox_id: str) -> bool:
+        """Whether somebody has acquired the box and not released it."""
+        slot = self._table.get(sandbox_id)
+        return slot is not None and slot.held
+
     def runs(self, sandbox_id: str) -> bool:
         """Whether the box runs, is about to, or is still being stopped."""
         with self._lock:

@@ -83,9 +83,13 @@ class BoxliteProvider(SandboxProvider):
         return await self._attached().acquire_async(_identity(thread_id, user_id))
 
     def get(self, sandbox_id: str) -> BoxliteBox | None:
-        """The sandbox of an id that this process has acquired, running or not, else None. Looks at memory only."""
+        """The sandbox of an id that is held: acquired in this process and not released since, else None.
+
+        DeerFlow acquires anew when it gets None, and only then does what the host has for a turn come into the box.
+        Handles taken earlier go on working all the same. Looks at memory only.
+        """
         engine = self._engine
-        return BoxliteBox(sandbox_id, engine) if sandbox_id in engine else None
+        return BoxliteBox(sandbox_id, engine) if engine.holds(sandbox_id) else None
 
     def release(self, sandbox_id: str) -> None:
         """Let go of a box, which stays warm for `idle_timeout`. What runs in it goes on, and handles work on.

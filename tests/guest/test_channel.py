@@ -40,7 +40,7 @@ def with_channel(
     *options: str,
 ) -> None:
     async def run() -> None:
-        runtime = LocalRuntime(root / "runtime", shell)
+        runtime = LocalRuntime(root / "runtime", shell, shared=True)
         try:
             async with asyncio.timeout(60):
                 box = await runtime.box()
@@ -159,7 +159,7 @@ def test_a_profile_that_reads_and_prints_does_no_harm(tmp_path: Path, shell: str
 
 def test_nothing_is_left_when_a_shell_does_not_open(tmp_path: Path, shell: str) -> None:
     async def run() -> None:
-        runtime = LocalRuntime(tmp_path / "runtime", shell)
+        runtime = LocalRuntime(tmp_path / "runtime", shell, shared=True)
         box = await runtime.box()
         try:
             with pytest.raises(ChannelBroken) as caught:
@@ -188,7 +188,7 @@ def test_an_image_without_sh_is_refused_with_its_name(tmp_path: Path, shell: str
 
 def test_a_failure_on_the_way_leaves_nothing_open(tmp_path: Path, shell: str) -> None:
     async def run() -> None:
-        runtime = LocalRuntime(tmp_path / "runtime", shell)
+        runtime = LocalRuntime(tmp_path / "runtime", shell, shared=True)
         box = await runtime.box()
         (tmp_path / "mnt").write_text("in the way")
         try:
@@ -218,7 +218,7 @@ def test_opening_takes_two_programs_and_a_ping_needs_one_round_trip(tmp_path: Pa
 
 def test_channels_are_opened_up_to_the_bound_and_then_waited_for(tmp_path: Path, shell: str) -> None:
     async def run() -> None:
-        runtime = LocalRuntime(tmp_path / "runtime", shell)
+        runtime = LocalRuntime(tmp_path / "runtime", shell, shared=True)
         box = await runtime.box()
         leases = Leases(lambda: Channel.open(box, Shell(("sh",), LIBRARY, {}), timeout=30), 2)
 

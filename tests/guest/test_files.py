@@ -472,6 +472,14 @@ def test_large_files_are_copied_in_parts(place: Place, size: int, monkeypatch: p
     source.write_bytes(raw[::-1])
 
     async def check(guest: FilesGuest) -> None:
+        # Slow enough to be looked at while it goes on.
+        copy_out = guest.box.copy_out
+
+        async def slowly(path: str, local: Path) -> None:
+            await copy_out(path, local)
+            await asyncio.sleep(0.12)
+
+        monkeypatch.setattr(guest.box, "copy_out", slowly)
         await guest.files.write(str(path), raw)
         assert await guest.files.download(str(path)) == raw
         parts = -(-size // (1 << 20))

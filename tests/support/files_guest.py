@@ -63,6 +63,8 @@ class FilesGuest:
 
     async def copy_out(self, path: str, local: Path) -> None:
         self.copied.append("out")
+        # BoxLite takes none that is not UTF-8.
+        path.encode()
         await self.box.copy_out(path, local)
 
     def staging(self) -> str:

@@ -66,7 +66,7 @@ def with_guest(
     """Run a test with a guest in a new box. `prepare` gets the box first; `settings` are `GuestSettings`'."""
 
     async def run() -> T:
-        runtime = LocalRuntime(root / "runtime", shell, without=without)
+        runtime = LocalRuntime(root / "runtime", shell, without=without, shared=True)
         try:
             async with asyncio.timeout(DEADLINE):
                 box = await runtime.box()

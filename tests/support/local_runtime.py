@@ -7,6 +7,7 @@ guest touch has to lie under its own temporary directory. They end with the box,
 from __future__ import annotations
 
 import asyncio
+import atexit
 import codecs
 import contextlib
 import functools
@@ -74,6 +75,16 @@ def make_userland(folder: Path, shell: str, *, without: Sequence[str] = ()) -> N
             (folder / name).symlink_to(target)
 
 
+@functools.cache
+def shared_userland(shell: str) -> Path:
+    """A userland for all the tests of this process that leave it as it is. It is removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="userland-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    make_userland(folder / shell, shell)
+    folder.chmod(0o755)
+    return folder / shell
+
+
 class LocalRuntime:
     """`runtime.Runtime`, local. `shell` is what `sh` is in its boxes: dash, bash or busybox.
 
@@ -89,8 +100,12 @@ class LocalRuntime:
         user: str | None = None,
         mounts: Sequence[str] = (),
         without: Sequence[str] = (),
+        shared: bool = False,
     ) -> None:
-        """`user` (`uid:gid`) is the image's, for tests that run as root; under `mounts` nothing can be copied."""
+        """`user` (`uid:gid`) is the image's, for tests that run as root; under `mounts` nothing can be copied.
+
+        `shared` says that nobody changes the programs in `path`, so that they need not be this runtime's own.
+        """
         self.root = root
         self.shell = shell
         self.user = user
@@ -98,8 +113,11 @@ class LocalRuntime:
         self.calls: list[tuple[str, ...]] = []
         self.before: Callable[[tuple[str, ...]], Awaitable[None]] | None = None
         self.boxes: dict[str, LocalBox] = {}
-        self.path = root / "userland"
-        make_userland(self.path, shell, without=without)
+        if shared and not without:
+            self.path = shared_userland(shell)
+        else:
+            self.path = root / "userland"
+            make_userland(self.path, shell, without=without)
 
     async def note(self, *call: str) -> None:
         self.calls.append(call)
@@ -169,7 +187,7 @@ class LocalBox:
     def die(self) -> None:
         """What a VM's death looks like: every process gone at once, and nothing to be executed any more."""
         self._running = False
-        while running := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._owns(pid)]:
+        while running := [pid for pid in _all_processes() if self._owns(pid)]:
             for pid in running:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -191,7 +209,7 @@ class LocalBox:
     def command_lines(self) -> dict[int, str]:
         """The same, by process id."""
         found = {}
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        for pid in _all_processes():
             if self._owns(pid):
                 with contextlib.suppress(OSError):
                     words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
@@ -315,6 +333,10 @@ class LocalProcess:
     async def kill(self) -> None:
         if self._popen.returncode is None:
             self._popen.kill()
+
+
+def _all_processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
 
 
 async def _reader(pipe: object) -> asyncio.StreamReader:

@@ -80,9 +80,7 @@ def test_case_09_a_variable_too_long_to_be_passed_on_is_not_exported() -> None:
     assert kept.startswith(b"unset B; B=x")
 
 
-@pytest.mark.parametrize(
-    ("timeout", "expected"), [(None, 600.0), (0, None), (0.5, 0.5), (math.inf, None), (3, 3.0)]
-)
+@pytest.mark.parametrize(("timeout", "expected"), [(None, 600.0), (0, None), (0.5, 0.5), (math.inf, None), (3, 3.0)])
 def test_deadlines(timeout: float | None, expected: float | None) -> None:
     assert request.deadline(timeout, 600) == expected
 

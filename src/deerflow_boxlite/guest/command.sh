@@ -48,7 +48,7 @@ dfb_make() {
 		exec 5<>"$dfb_dir/out.pipe" 6<>"$dfb_dir/err.pipe" 8>>"$dfb_dir/out" 9>>"$dfb_dir/err"
 		dfb_collectors="$(dfb_collect out 8 7<"$dfb_dir/out.pipe") $(dfb_collect err 9 7<"$dfb_dir/err.pipe")"
 		dfb_held
-		dfb_reset && return
+		dfb_collecting && dfb_reset && return
 		dfb_retire
 	fi
 	\command rm -rf "$dfb_dir"
@@ -65,6 +65,17 @@ dfb_roomy() {
 dfb_collect() {
 	$dfb_setsid sh -c "$dfb_collector" sh "$dfb_dir/$1.ended" </dev/null >&"$2" 4>&- 5>&- 6>&- 8>&- 9>&- &
 	echo $!
+}
+
+# Wait until the collectors collect: before, a command that does `kill 0` would end them.
+dfb_collecting() {
+	printf '\n' >&5
+	printf '\n' >&6
+	dfb_polls=0
+	until dfb_position 8 && [ "$dfb_at" -gt 0 ] && dfb_position 9 && [ "$dfb_at" -gt 0 ]; do
+		[ "$dfb_polls" -lt 500 ] || return
+		dfb_pause
+	done
 }
 
 # Empty the files, and put a byte in each: a file with a byte in it has its first block, and little output then fits
@@ -145,9 +156,9 @@ dfb_done() {
 }
 
 # Reply to dfb_run: its exit code; for each stream how it comes and how many bytes it had; the directory of the files;
-# `ok`, `full` when the disk is, or `ended` when what collects the output did. A stream comes as a part (`inline`), or with a byte before and STOP after as
-# two parts, of which the second is empty unless it was cut (`raw`), or so in a file to be copied (`file`; `cut`: head
-# and tail, with nothing between).
+# `ok`, `full` when the disk is, or `ended` when what collects the output did. A stream comes as a part (`inline`); or
+# with a byte before and STOP after, as two parts, the second empty unless it was cut (`raw`); or so in a file that is
+# to be copied (`file`; `cut`: head and tail, with nothing between).
 dfb_answer() {
 	printf '%s\n' "$dfb_stop" >&5
 	printf '%s\n' "$dfb_stop" >&6

@@ -141,13 +141,14 @@ class Files:
             await self._guest.call(("dfb_remove", staging), CALL_TIMEOUT)
 
     async def _stat(self, path: str) -> tuple[int, bool]:
-        """The size of a regular file, and whether `copy_out` may find it by this path: not if there is a link in it.
+        """The size of a regular file, and whether `copy_out` may find it by this path.
 
-        What has a size of 0 may yet have something in it, under /proc, where only the box can copy it.
+        Not if there is a link in it, or what is not UTF-8, which BoxLite takes no path with. And what has a size of 0
+        may yet have something in it, under /proc, where only the box can copy it.
         """
         reply = await self._call(path, "dfb_stat", path)
         size = int(reply.words[1])
-        return size, reply.words[2] == "direct" and size > 0
+        return size, reply.words[2] == "direct" and size > 0 and _is_text(path)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -217,6 +218,10 @@ def _as_format(raw: bytes) -> bytes:
     text = raw.replace(b"\\", b"\\\\").replace(b"%", b"%%").replace(b"\0", b"\\000")
     # A leading dash would begin an option.
     return b"\\055" + text[1:] if text[:1] == b"-" else text
+
+
+def _is_text(path: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in path)
 
 
 def _without_end(lines: str) -> str:
