@@ -75,10 +75,13 @@ class BoxliteBox(Sandbox):
         Replacing is atomic and keeps the mode and owner of an existing file: a failed write leaves the old one whole.
         A write that has returned survives a crash of the VM. Raises the matching `OSError`.
         """
-        self._operate(lambda guest: guest.files.write(path, content, append), uploads=True)
+        self._operate(lambda guest: guest.files.write(path, content, append))
 
     def update_file(self, path: str, content: bytes) -> None:
-        """Write bytes to a file, as `write_file` does."""
+        """Write bytes to a file, as `write_file` does. This is how DeerFlow's upload routes bring files in.
+
+        They acquire and never release: a box that has seen nothing else may be stopped when another needs its place.
+        """
         self._operate(lambda guest: guest.files.write(path, content), uploads=True)
 
     def upload_from(self, source: Path, path: str) -> None:

@@ -347,5 +347,9 @@ def _timestamp(text: str | None) -> float | None:
 
 
 def _blocks_used(folder: Path) -> int:
-    """Bytes really allocated below a folder: a box's disk is sparse."""
-    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+    """Bytes really allocated below a folder: a box's disk is sparse. What comes and goes meanwhile may count or not."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += path.lstat().st_blocks * 512
+    return total

@@ -101,6 +101,19 @@ def test_a_stopped_shell_is_thrown_away(tmp_path: Path, shell: str, monkeypatch:
     with_guest(tmp_path, shell, test)
 
 
+def test_a_deadline_that_comes_before_the_command_does(tmp_path: Path, shell: str) -> None:
+    """The shell is still busy with what is to be done after the last command when the time is up."""
+
+    async def test(bench: Bench) -> None:
+        for _ in range(5):
+            assert (await bench.guest.run("sleep 66 & echo hi")).stdout == "hi\n"
+            result = await bench.guest.run("echo begun; sleep 4000", timeout=0.001)
+            assert (result.timed_out, result.exit_code) == (True, 137)
+            await bench.gone("sleep 4000")
+
+    with_guest(tmp_path, shell, test)
+
+
 def test_cancelling_kills_the_command(tmp_path: Path, shell: str) -> None:
     async def test(bench: Bench) -> None:
         running = asyncio.create_task(bench.guest.run("setsid sleep 4000 & sleep 4000"))

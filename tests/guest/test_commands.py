@@ -283,6 +283,13 @@ def test_case_09_a_value_of_200_kb(tmp_path: Path, shell: str) -> None:
     with_guest(tmp_path, shell, test)
 
 
+def test_an_environment_of_200_kb(tmp_path: Path, shell: str) -> None:
+    async def test(bench: Bench) -> None:
+        assert await bench.guest.run('sh -c "echo \\$SMALL"; echo ${#BIG}') == only("small\n200000\n")
+
+    with_guest(tmp_path, shell, test, environment={"SMALL": "small", "BIG": "x" * 200_000})
+
+
 def test_env_is_in_no_argument_list(tmp_path: Path, shell: str) -> None:
     async def test(bench: Bench) -> None:
         result = await bench.guest.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '", env={"TOKEN": "sesame" + "street"})

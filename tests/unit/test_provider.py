@@ -65,7 +65,9 @@ def test_a_turn_as_deerflow_runs_it(make: Make, home: FakeHome) -> None:
     assert isinstance(box, BoxliteBox)
     assert box.id == sandbox_id
     provider.release(sandbox_id)
+    assert provider.get(sandbox_id) is None, "DeerFlow acquires anew then, and the host's changes come in"
     assert provider.acquire("thread", user_id="user") == sandbox_id
+    assert provider.get(sandbox_id) is not None
     assert home.count("start") == 1
 
 

@@ -26,6 +26,8 @@ SHELLS = 8
 GRACE = 5.0
 """Seconds for a shell to answer once its command was killed."""
 
+_TRIES = 10
+
 KILLED = 128 + 9
 
 _FULL = "deerflow-boxlite: the box's disk is full"
@@ -90,17 +92,25 @@ class Commands:
         return _result(ending, shell.notice, seconds if killed else None)
 
     async def _kill(self, shell: CommandShell, mark: str, asking: asyncio.Task[Reply]) -> bool:
-        """Kill what the shell's command has started, and wait for the shell to answer. Whether there was any left."""
-        try:
-            reply = await self._control.retry("dfb_kill", str(shell.pid), mark)
-            killed = reply.words != ("0",)
-        except ChannelBroken:
-            killed = True
-        if not (await asyncio.wait({asking}, timeout=GRACE))[0]:
-            asking.cancel()
-            await asyncio.wait({asking})
-            killed = True
-        return killed
+        """Kill what the shell's command has started, and wait for the shell to answer. Whether there was any left.
+
+        More than once if need be, since the shell may not have come to the command yet. One that does not answer within
+        `GRACE` is closed.
+        """
+        killed = False
+        for _ in range(_TRIES):
+            killed = await self._kill_once(shell, mark) or killed
+            if (await asyncio.wait({asking}, timeout=GRACE / _TRIES))[0]:
+                return killed
+        asking.cancel()
+        await asyncio.wait({asking})
+        await shell.close()
+        await self._kill_once(shell, mark)
+        return True
+
+    async def _kill_once(self, shell: CommandShell, mark: str) -> bool:
+        reply = await self._control.retry("dfb_kill", str(shell.pid), mark)
+        return reply.words != ("0",)
 
     async def _abandon(self, shell: CommandShell, mark: str, asking: asyncio.Task[Reply]) -> None:
         # When the box is gone, so is the command.

@@ -37,12 +37,13 @@ dfb_make_directories() {
 
 # dfb_kill SHELL MARK: kill what the running command of the channel shell SHELL has started: its descendants by parent
 # ids; processes of its session that are not older than the command (orphans); processes not older with MARK in their
-# environment (daemons that made a session of their own).
+# environment (daemons that made a session of their own). Of a shell that is gone, by MARK alone.
 #
 # Each is stopped when it is found and killed when a look finds no more: killed one by one, a shell whose child is gone
 # goes on to its next command, which escapes.
 dfb_kill() {
 	dfb_shell=$1 dfb_mark=$2 dfb_since='' dfb_victims=' ' dfb_round=0
+	[ -d "/proc/$1" ] || dfb_since=0
 	while [ "$dfb_round" -lt 100 ]; do
 		dfb_round=$((dfb_round + 1)) dfb_more=
 		for dfb_p in /proc/[0-9]*; do
@@ -73,7 +74,8 @@ dfb_consider() {
 		if [ "$dfb_parent" != "$dfb_shell" ]; then
 			[ -n "$dfb_since" ] && [ "$dfb_started" -ge "$dfb_since" ] || return 1
 			# In the same tick of the clock as the command (10 ms), what an earlier one left is told apart by the mark.
-			{ [ "$dfb_session" = "$dfb_shell" ] && [ "$dfb_started" -gt "$dfb_since" ]; } || dfb_marked "$1" || return 1
+			{ [ "$dfb_session" = "$dfb_shell" ] && [ "$dfb_since" -gt 0 ] && [ "$dfb_started" -gt "$dfb_since" ]; } ||
+				dfb_marked "$1" || return 1
 		fi
 		;;
 	esac

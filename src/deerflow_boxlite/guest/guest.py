@@ -63,6 +63,10 @@ class GuestSettings:
     tool_path: str = PATH
     """Where our own tools look for programs."""
 
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for a name in `environment` that no shell can set."""
+        request.check_env(self.environment)
+
     @classmethod
     def of(cls, config: BoxliteConfig) -> GuestSettings:
         """What a provider's settings say of it."""

@@ -46,18 +46,21 @@ def passes(name: str, value: str) -> bool:
 
 
 def variables(env: Mapping[str, str], mark: str) -> bytes:
-    """Shell text on one line that sets the variables of a command, and its mark.
+    """Shell text on one line that sets the variables of a command, and its mark."""
+    return assignments({**env, "DEERFLOW_BOXLITE_COMMAND": mark})
+
+
+def assignments(env: Mapping[str, str]) -> bytes:
+    """Shell text on one line that sets variables, and exports them.
 
     Those too long to be passed on are not exported: with one of them in its environment no program would start.
     """
-    given = {**env, "DEERFLOW_BOXLITE_COMMAND": mark}
-    exported = b" ".join(assignment(name, value) for name, value in given.items() if passes(name, value))
-    kept = [
-        b"unset %s; %s" % (name.encode(), assignment(name, value))
-        for name, value in given.items()
-        if not passes(name, value)
-    ]
-    return b"; ".join((b"export " + exported, *kept))
+    return b"; ".join(
+        b"export " + assignment(name, value)
+        if passes(name, value)
+        else b"unset %s; %s" % (name.encode(), assignment(name, value))
+        for name, value in env.items()
+    )
 
 
 def assignment(name: str, value: str) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..runtime import BoxHandle
 from .channel import Channel, ChannelBroken, Shell
+from .request import assignments, passes
 from .scripts import bare, scripts
 from .wire import quote
 
@@ -29,11 +30,16 @@ class Login:
     def argv(self) -> tuple[str, ...]:
         return (self.path, "-l")
 
+    @property
+    def env(self) -> dict[str, str]:
+        """What a program can be given of `environment`."""
+        return {name: value for name, value in self.environment.items() if passes(name, value)}
+
     def library(self, *names: str) -> str:
         """The text of scripts for it, after the variables of `environment`."""
-        exports = [f"export {name}={_quoted(value)}" for name, value in self.environment.items()]
-        collector = f"dfb_collector={_quoted(bare('collect.sh'))}"
-        return "\n".join((*exports, collector, scripts("become.sh", *names)))
+        variables = assignments(self.environment).decode("utf-8", "surrogateescape")
+        collector = f"dfb_collector={quote(bare('collect.sh')).decode()}"
+        return "\n".join((variables, collector, scripts("become.sh", *names)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +83,5 @@ async def open_shell(box: BoxHandle, login: Login) -> CommandShell:
 
 
 async def _open(box: BoxHandle, login: Login, argv: tuple[str, ...]) -> Channel:
-    shell = Shell(argv, login.library("command.sh"), login.environment)
+    shell = Shell(argv, login.library("command.sh"), login.env)
     return await Channel.open(box, shell, timeout=OPEN_TIMEOUT)
-
-
-def _quoted(text: str) -> str:
-    return quote(text).decode("utf-8", "surrogateescape")

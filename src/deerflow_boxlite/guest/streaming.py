@@ -33,7 +33,7 @@ async def stream(
     boot = one_line("boot_stream.sh")
     process = await box.exec(
         ("/bin/sh", "-c", bare("open_stream.sh"), "sh", *login.argv, "-c", boot, login.path.rpartition("/")[2]),
-        env=login.environment,
+        env=login.env,
     )
     run = Run(process, nonce)
     try:
@@ -56,9 +56,13 @@ async def stream(
 
 
 async def _end(run: Run, control: Control, mark: str) -> None:
-    if not run.ended:
+    ended = run.ended
+    if not ended:
         await control.retry("dfb_kill", str(run.pid or 0), mark)
     await run.close()
+    if not ended:
+        # Once more, now that the shell can start nothing any more.
+        await control.retry("dfb_kill", str(run.pid or 0), mark)
 
 
 class Run:
