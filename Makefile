@@ -25,7 +25,7 @@ test: ## every suite: lint, types, unit, guest scripts, live, DeerFlow
 	@.ci/suites lint types unit live deerflow
 
 unit: .make/venv ## unit tests and guest scripts, in under a minute, with no VM
-	$(PY) -m pytest -q tests/unit tests/guest
+	$(PY) -m pytest -q -n auto tests/unit tests/guest
 
 live: .make/venv images ## tests on real boxes, on both images
 	$(LIVE) $(PY) -m pytest -v tests/live

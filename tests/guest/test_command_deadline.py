@@ -18,7 +18,7 @@ DEADLINE = 0.4
 TOLD = "Command timed out after 0.4 seconds; it was killed with all it had started\n"
 
 FORKING = (
-    "python3 -c \"import os, time\nfor n in range(3): os.fork()\nif os.fork() == 0: os.setsid()\n"
+    'python3 -c "import os, time\nfor n in range(3): os.fork()\nif os.fork() == 0: os.setsid()\n'
     "os.execvp('sleep', ['sleep', '4000'])\""
 )
 DAEMON = (

@@ -125,7 +125,7 @@ def test_every_process_killed(box: BoxliteBox) -> None:
 
 
 def test_case_09_env_is_verbatim(box: BoxliteBox) -> None:
-    value = "it's \"a\"\n$HOME `id` \\ \t é ~"
+    value = 'it\'s "a"\n$HOME `id` \\ \t é ~'
     assert box.run('printf %s "$X"', env={"X": value}).stdout == value
     assert box.run('echo "<$X>"') == only("<>\n")
     assert box.run('printf %s "$BIG" | wc -c', env={"BIG": "é'" * 70_000}).stdout.strip() == "210000"
