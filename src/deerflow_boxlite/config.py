@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -243,15 +244,25 @@ def default_home() -> Path:
     return user_data_path("deerflow-boxlite")
 
 
-def check_mounts(config: BoxliteConfig) -> None:
-    """Check that the host path of every mount is a directory here. Blocks for one look-up each.
+MAX_VOLUMES = 2
+"""More of them in one box and BoxLite 0.10.8 fails to start it, on x86-64: there are no interrupts left for them."""
 
-    Raises `ConfigError`, with one line for each that is not.
+
+def check_mounts(config: BoxliteConfig) -> None:
+    """Check that every mount's host path is a directory here, and that there are not too many. Blocks for look-ups.
+
+    Raises `ConfigError`, with one line for each problem.
     """
     wrong = [
         f"mounts.{number}.host_path: {mount.host_path} is no directory on this host; make it, or take the mount out"
         for number, mount in enumerate(config.mounts)
         if not mount.host_path.is_dir()
     ]
+    threads = int(config.thread_data == "mount")
+    if len(config.mounts) + threads > MAX_VOLUMES and platform.machine() in ("x86_64", "AMD64"):
+        wrong.append(
+            f"mounts: {len(config.mounts)} of them{' and `thread_data: mount`' * threads}; BoxLite starts a box with "
+            f"at most {MAX_VOLUMES} volumes. Mount a common parent directory, or copy what is needed into the image"
+        )
     if wrong:
         raise ConfigError("\n".join(wrong))

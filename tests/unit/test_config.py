@@ -193,16 +193,29 @@ def test_check_mounts_names_every_host_path_that_is_missing(tmp_path):
     there, file, gone = tmp_path / "there", tmp_path / "file", tmp_path / "gone"
     there.mkdir()
     file.touch()
-    config = BoxliteConfig(
-        mounts=[{"host_path": path, "container_path": f"/m{n}"} for n, path in enumerate((there, file, gone))]
-    )
+    config = BoxliteConfig(mounts=mounts(file, gone))
     with pytest.raises(ConfigError) as caught:
         check_mounts(config)
     assert [line.split(" is ")[0] for line in str(caught.value).splitlines()] == [
-        f"mounts.1.host_path: {file}",
-        f"mounts.2.host_path: {gone}",
+        f"mounts.0.host_path: {file}",
+        f"mounts.1.host_path: {gone}",
     ]
-    check_mounts(BoxliteConfig(mounts=[{"host_path": there, "container_path": "/m"}]))
+    check_mounts(BoxliteConfig(mounts=mounts(there)))
+
+
+def mounts(*paths):
+    return [{"host_path": path, "container_path": f"/m{number}"} for number, path in enumerate(paths)]
+
+
+@pytest.mark.parametrize(("count", "thread_data", "fits"), [(2, "copy", True), (1, "mount", True), (2, "mount", False)])
+def test_not_more_volumes_than_boxlite_starts(tmp_path, monkeypatch, count, thread_data, fits):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    config = BoxliteConfig(mounts=mounts(*[tmp_path] * count), thread_data=thread_data)
+    if fits:
+        check_mounts(config)
+    else:
+        with pytest.raises(ConfigError, match="at most 2 volumes"):
+            check_mounts(config)
 
 
 def test_no_allow_list_without_a_network():

@@ -288,10 +288,7 @@ def test_mounted_threads_are_volumes_and_not_copied(tmp_path: Path, monkeypatch:
     volumes = {volume.guest.removeprefix(str(turn.guest.mnt)): volume for volume in turn.data.volumes(IDENTITY)}
     assert turn.made
     assert {path: (volume.host, volume.read_only) for path, volume in volumes.items()} == {
-        "/user-data/workspace": (turn.paths.workspace, False),
-        "/user-data/uploads": (turn.paths.uploads, False),
-        "/user-data/outputs": (turn.paths.outputs, False),
-        "/acp-workspace": (turn.paths.acp_workspace, True),
+        "/user-data": (turn.paths.user_data, False),
     }
     turn.skill("one", "# one")
     asyncio.run(turn.boot())

@@ -73,12 +73,8 @@ class ThreadData:
         if paths is None:
             return ()
         paths.make()
-        return (
-            Volume(paths.workspace, f"{names.GUEST_BASE}/user-data/workspace"),
-            Volume(paths.uploads, f"{names.GUEST_BASE}/user-data/uploads"),
-            Volume(paths.outputs, f"{names.GUEST_BASE}/user-data/outputs"),
-            Volume(paths.acp_workspace, f"{names.GUEST_BASE}/acp-workspace", read_only=True),
-        )
+        # One for all three, since a box has two at most (`config.MAX_VOLUMES`).
+        return (Volume(paths.user_data, f"{names.GUEST_BASE}/user-data"),)
 
     async def on_boot(self, guest: Guest, identity: Identity, fresh: bool) -> None:
         """After a boot, before anyone uses the box: what the host has goes in. `fresh`: its disk is new."""

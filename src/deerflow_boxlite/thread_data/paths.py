@@ -28,16 +28,20 @@ class ThreadPaths:
     """Makes the directories as DeerFlow makes them. Blocks."""
 
     @property
+    def user_data(self) -> Path:
+        return self.thread / "user-data"
+
+    @property
     def workspace(self) -> Path:
-        return self.thread / "user-data" / "workspace"
+        return self.user_data / "workspace"
 
     @property
     def uploads(self) -> Path:
-        return self.thread / "user-data" / "uploads"
+        return self.user_data / "uploads"
 
     @property
     def outputs(self) -> Path:
-        return self.thread / "user-data" / "outputs"
+        return self.user_data / "outputs"
 
     @property
     def acp_workspace(self) -> Path:

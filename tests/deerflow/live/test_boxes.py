@@ -221,6 +221,14 @@ def test_mounted_thread_and_what_is_seen_of_changes_on_the_host(start: Start) ->
     assert answers[1] == "whole\n"
     assert answers[2] in ("changed in place, and longer\n", "changed in pl"), "and changed ones after some seconds"
     assert (host / "c").read_text() == "written by the tool"
+    (host / "draft").write_text("replaced\n")
+    (host / "draft").replace(host / "b")
+    wait = (
+        f'i=0; until [ $i = 60 ] || [ "$(cat {OUTPUTS}/b)" = replaced ]; do sleep 1; i=$((i+1)); done; cat {OUTPUTS}/b'
+    )
+    first, later = deerflow.turn("mounted", ("bash", {"command": f"cat {OUTPUTS}/b"}), ("bash", {"command": wait}))
+    assert first in ("whole\n", "replaced\n"), "a file replaced by rename goes on as it was for some seconds"
+    assert later == "replaced\n", "and is seen in the end"
 
 
 def test_configured_mounts_are_in_the_box(start: Start, tmp_path: Path) -> None:
