@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deerflow_boxlite.guest.scripts import bare
 from deerflow_boxlite.guest.wire import BadReply, Reply, ReplyParser, exact, new_nonce, quote, request_line
 
 LIMIT = 1_000_000
@@ -89,3 +92,12 @@ def test_lone_surrogates_are_the_bytes_they_stand_for() -> None:
 def test_what_was_lost_is_known() -> None:
     assert exact("é")
     assert not exact("\N{REPLACEMENT CHARACTER}")
+
+
+def test_scripts_can_lose_their_comments() -> None:
+    """What scripts.py asks of every script: no here-document, whose lines it would change."""
+    names = [path.name for path in files("deerflow_boxlite.guest").iterdir() if path.name.endswith(".sh")]
+    assert "loop.sh" in names
+    for name in names:
+        assert "<<" not in bare(name), name
+        assert "\n#" not in bare(name), name

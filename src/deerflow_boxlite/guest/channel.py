@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..runtime import BoxGone, BoxHandle, Process, RuntimeFault
-from .scripts import bare, one_line, script
+from .scripts import bare, one_line, scripts
 from .wire import BadReply, Reply, ReplyParser, library_line, new_nonce, request_line
 
 __all__ = ["BoxGone", "Channel", "ChannelBroken", "Reply", "Shell"]
@@ -76,7 +76,7 @@ class Channel:
         process = await box.exec(argv, env=shell.env, user=shell.user)
         channel = cls(process, on_gone)
         try:
-            text = f"{script('loop.sh')}\n{shell.library}"
+            text = "\n".join((scripts("loop.sh"), shell.library))
             await channel._ask(library_line(text), ("dfb_ping",), timeout)
         except BaseException:
             await asyncio.shield(channel.close())

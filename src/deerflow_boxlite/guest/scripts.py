@@ -1,4 +1,8 @@
-"""The shell scripts of this package, as text."""
+"""The shell scripts of this package, as text.
+
+They come without their comments and indentation: a shell reads them byte by byte (loop.sh), at a price, and some show
+in argument lists. So no script may have a here-document, or a string in which a line begins with `#` or a tab.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,18 @@ from importlib.resources import files
 
 
 @cache
-def script(name: str) -> str:
-    """The text of a script of this package: `loop.sh`, say. Raises `FileNotFoundError`."""
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+def bare(name: str) -> str:
+    """The code of a script of this package: `loop.sh`, say. Raises `FileNotFoundError`."""
+    lines = files(__package__).joinpath(name).read_text(encoding="utf-8").splitlines()
+    stripped = (line.lstrip("\t") for line in lines)
+    return "\n".join(line for line in stripped if line and not line.startswith("#"))
 
 
 def scripts(*names: str) -> str:
-    """The texts of several, one after the other."""
-    return "\n".join(script(name) for name in names)
+    """The code of several, one after the other."""
+    return "\n".join(bare(name) for name in names)
 
 
-@cache
-def bare(name: str) -> str:
-    """A script without its comment lines, for where it shows: in an argument list."""
-    return "\n".join(line for line in script(name).splitlines() if not line.startswith("#"))
-
-
-@cache
 def one_line(name: str) -> str:
-    """A script on one line and without its comments. It has to be written so that this changes nothing."""
-    return " ".join(line.strip() for line in bare(name).splitlines())
+    """A script on one line. It has to be written so that this changes nothing."""
+    return bare(name).replace("\n", " ")
