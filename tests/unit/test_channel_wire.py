@@ -41,7 +41,8 @@ def test_a_reply_is_found_however_it_is_cut_into_pieces(
 
 @given(st.integers(0, 31), st.integers(1, 64))
 def test_text_that_begins_like_the_nonce_is_text(length: int, size: int) -> None:
-    nonce = new_nonce()
+    # One of which no two beginnings make the whole, as they may of a random one.
+    nonce = "0" + "1" * 31
     part = nonce[:length] * 2 + "\n" + nonce[:length]
     assert fed(ReplyParser(nonce, LIMIT), framed(nonce, ["ok"], [part]), size) == Reply(("ok",), (part,))
 

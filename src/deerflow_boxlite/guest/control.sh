@@ -55,7 +55,21 @@ dfb_kill() {
 	[ "$dfb_victims" = ' ' ] || kill -KILL $dfb_victims
 	# shellcheck disable=SC2086
 	set -- $dfb_victims
+	for dfb_p in "$@"; do
+		dfb_gone "$dfb_p"
+	done
 	reply "$#"
+}
+
+# Wait until a killed process is no more, but not for ever: one that waits for a disk stays as long as that takes.
+dfb_gone() {
+	dfb_round=0
+	while [ "$dfb_round" -lt 200 ] && IFS= read -r dfb_stat <"/proc/$1/stat"; do
+		case ${dfb_stat##*") "} in [ZX]*) return ;; esac
+		dfb_round=$((dfb_round + 1))
+		# Waiting for a child gives the processor away.
+		(:)
+	done
 }
 
 # Stop a process when it is one of them and not stopped yet. Children have higher numbers than their parents but for a
