@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from .errors import BoxBootError, BoxError, HomeInUseError, ImageError
 from .guest.channel import ChannelBroken
 from .identity import box_name
+from .loop import finish
 from .marks import Marks
 from .runtime import BadImage, BoxGone, BoxHandle, BoxSpec, HomeLocked, Runtime, RuntimeFault
 
@@ -114,7 +115,7 @@ async def _boot_once(runtime: Runtime, marks: Marks, name: str, recipe: Recipe, 
             await _close_guest(guest, name)
             raise
     except BaseException:
-        await _finish(_undo(runtime, marks, name, handle, making))
+        await finish(_undo(runtime, marks, name, handle, making))
         raise
     return RunningBox(handle, guest)
 
@@ -212,18 +213,6 @@ async def _close_guest(guest: GuestLike, name: str) -> None:
             await guest.close()
     except (RuntimeFault, ChannelBroken, BoxError, OSError) as error:
         logger.warning("box %s: its channels did not close: %r", name, error, extra=_extra("close.failed", name))
-
-
-async def _finish(work: Awaitable[None]) -> None:
-    """Await to the end, even while this task is being cancelled (once more)."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise
-    task.result()
 
 
 def _note(marks: Marks, name: str, recipe: Recipe) -> None:

@@ -7,7 +7,7 @@ import concurrent.futures
 import contextlib
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -134,3 +134,15 @@ def _settle(future: concurrent.futures.Future[T], task: asyncio.Task[T]) -> None
         future.set_exception(error)
     else:
         future.set_result(task.result())
+
+
+async def finish(work: Awaitable[None]) -> None:
+    """Await to the end, even while the calling task is being cancelled (once more): for what must not be half done."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise
+    task.result()

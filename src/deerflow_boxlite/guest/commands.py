@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from ..loop import finish
 from ..runtime import BoxHandle, CopyUnsupported, NoSuchPath, RuntimeFault
 from . import output, request
 from .channel import ChannelBroken
@@ -205,15 +205,3 @@ def _result(ending: _Ending, notice: str | None, deadline: float | None) -> Comm
     result = CommandResult(ending.exit_code, ending.stdout.text, stderr)
     truncated = ending.stdout.truncated or ending.stderr.truncated
     return replace(result, timed_out=deadline is not None, truncated=truncated)
-
-
-async def finish(work: Coroutine[Any, Any, None]) -> None:
-    """Await to the end, even while the calling task is being cancelled once more."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise
-    task.result()

@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Literal
 
+from ..loop import finish
 from ..runtime import BoxHandle, Process
 from . import request
-from .commands import KILLED, finish
+from .commands import KILLED
 from .control import Control
 from .scripts import bare, one_line
 from .shells import Login
