@@ -19,7 +19,7 @@ from pathlib import Path
 from lab.parts import Parts, PartsError
 
 _SCRATCH = "32G"
-_KERNEL_OPTIONS = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable preempt=full"
+_KERNEL_OPTIONS = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable"
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,8 @@ async def boot(runtime: Runtime, marks: Marks, sandbox_id: str, recipe: Recipe, 
         except (BoxGone, ChannelBroken) as error:
             if attempt == BOOT_ATTEMPTS:
                 raise BoxBootError(
-                    f"the box {name} died while booting, {attempt} times in a row ({error}); see BoxLite's logs in its "
-                    "home, and the doctor: deerflow-boxlite doctor --boot"
+                    f"the box {name} died while booting, {attempt} times in a row ({error}; settings: "
+                    f"{recipe.fingerprint}); see BoxLite's logs in its home, and deerflow-boxlite doctor --boot"
                 ) from error
             logger.warning("box %s: died while booting, trying again: %s", name, error, extra=_extra("boot.died", name))
             attempt += 1

@@ -287,7 +287,14 @@ def translated(sdk: Any) -> Iterator[None]:
     """BoxLite's errors as the protocol's, by type."""
     try:
         yield
-    except (sdk.StoppedError, sdk.InvalidStateError, sdk.UpstreamUnavailableError, sdk.SessionReapedError) as exc:
+    except (
+        sdk.StoppedError,
+        sdk.InvalidStateError,
+        sdk.UpstreamUnavailableError,
+        sdk.SessionReapedError,
+        # "The VM failed to start", which on a busy host happens to one that starts the next time.
+        sdk.EngineError,
+    ) as exc:
         raise BoxGone(str(exc)) from exc
     except sdk.NotFoundError as exc:
         raise BoxMissing(str(exc)) from exc

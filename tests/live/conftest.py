@@ -22,7 +22,7 @@ IMAGES = os.environ.get("LIVE_IMAGES", "busybox debian").split()
 
 def config_for(layout: Path, home: Path, **settings: Any) -> BoxliteConfig:
     """Settings for tests: small boxes, whose disk a test can fill; no reaper in the way unless it asks for one."""
-    given: dict[str, Any] = {"image": str(layout), "home_dir": str(home), "idle_timeout": 0, "memory_mib": 512}
+    given: dict[str, Any] = {"image": str(layout), "home_dir": str(home), "idle_timeout": 0, "memory_mib": 1024}
     given["disk_size_gb"] = 1
     return BoxliteConfig(**(given | settings))
 

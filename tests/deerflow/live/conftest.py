@@ -49,7 +49,7 @@ def settings(layout: Path, home: Path) -> dict[str, Any]:
         "use": "deerflow.community.boxlite:BoxliteProvider",
         "image": str(layout),
         "home_dir": str(home),
-        "memory_mib": 512,
+        "memory_mib": 1024,
         "idle_timeout": 0,
     }
 
