@@ -12,7 +12,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 LIVE := lab/on-kvm --timeout 1200 --
 # In the emulated host a VM dies by itself now and then. A test that this meets is run again, which shows in the report;
 # one that fails for a reason of its own fails each time.
-LIVE_PYTEST := -m pytest -v -p no:cacheprovider --reruns 2 --tb=short
+LIVE_PYTEST := -m pytest -v -p no:cacheprovider --reruns 2 --timeout 600 --tb=short
 OUT ?=
 
 .DEFAULT_GOAL := help
@@ -37,7 +37,7 @@ live: .make/venv images ## tests on real boxes, on both images
 	$(LIVE) $(PY) $(LIVE_PYTEST) tests/live/test_lifecycle.py
 
 soak: .make/venv images ## 50 turns over 6 identities with 2 places, the VMs killed in every tenth
-	SOAK_TURNS=50 SOAK_KILL_EVERY=10 $(LIVE) $(PY) -m pytest -v tests/live/test_lifecycle.py -k soak
+	SOAK_TURNS=50 SOAK_KILL_EVERY=10 $(LIVE) $(PY) $(LIVE_PYTEST) --timeout 1150 tests/live/test_lifecycle.py -k soak
 
 deerflow: .make/venv-deerflow images ## tests inside the real DeerFlow harness, on real boxes
 	@if [ -x .venv-deerflow/bin/python ]; then \
