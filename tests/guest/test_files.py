@@ -18,7 +18,7 @@ import pytest
 
 from deerflow_boxlite.guest import files, files_copy, files_errors
 from deerflow_boxlite.runtime import BoxGone
-from support.files_guest import FilesGuest, Place, files_guest, place_for
+from support.files_guest import FilesGuest, Place, files_guest
 
 ROOT = os.getuid() == 0
 only_root = pytest.mark.skipif(not ROOT, reason="needs another user's files, or a mount: run as root")
@@ -28,19 +28,6 @@ NAMES = (
     *("notes.txt ", " a", "a\nb", "-rf", "$(id)", "a:1:b.txt", "*", "é" * 127, "\n", "'q\"", "back\\slash"),
     os.fsdecode(b"\xff"),
 )
-
-
-@pytest.fixture(params=["dash", "bash", "busybox"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    with place_for(request.param) as found:
-        yield found
-
-
-@pytest.fixture(params=["dash", "bash"])
-def changeable(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """A place where programs can be replaced. Debian's busybox runs its own applets, whatever is in the PATH."""
-    with place_for(request.param) as found:
-        yield found
 
 
 def names(folder: Path) -> list[str]:

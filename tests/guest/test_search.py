@@ -5,33 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deerflow_boxlite.contract import GrepMatch
 from deerflow_boxlite.guest import search_hunt
-from support.files_guest import FilesGuest, Place, place_for
+from support.files_guest import FilesGuest, Place
 
 NAMES = (
     *("notes.txt ", " a", "a\nb", "-rf", "$(id)", "a:1:b.txt", "*", "é" * 127, "\n", "\n=\n3:x", "..."),
     os.fsdecode(b"\xff"),
     os.fsdecode(b"\xff:\n"),
 )
-
-
-@pytest.fixture(params=["dash", "bash", "busybox"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    with place_for(request.param) as found:
-        yield found
-
-
-@pytest.fixture(params=["dash", "bash"])
-def changeable(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """A place where programs can be replaced. Debian's busybox runs its own applets, whatever is in the PATH."""
-    with place_for(request.param) as found:
-        yield found
 
 
 def make(where: Path, *paths: str, text: str = "") -> None:

@@ -129,21 +129,27 @@ def test_acquire_of_a_warm_box_with_nothing_new_takes_no_round_trip(turn: Turn) 
     asyncio.run(turns())
 
 
+def held_back(turn: Turn) -> tuple[asyncio.Event, asyncio.Event]:
+    """Hold copies out of the box back: the first event tells that one is wanted, the second lets them go on."""
+    listed, go_on = asyncio.Event(), asyncio.Event()
+    real = turn.guest.copy_out
+
+    async def slow(source: str, target: Path) -> None:
+        listed.set()
+        await go_on.wait()
+        await real(source, target)
+
+    turn.guest.copy_out = slow  # type: ignore[method-assign]
+    return listed, go_on
+
+
 def test_an_acquire_does_not_wait_for_a_sync_that_runs(turn: Turn) -> None:
     write(turn.paths.uploads / "a", "x")
     write(turn.in_box("user-data/outputs/a"), "from the first turn")
 
     async def turns() -> None:
         await turn.boot()
-        listed, go_on = asyncio.Event(), asyncio.Event()
-        real = turn.guest.copy_out
-
-        async def slow(source: str, target: Path) -> None:
-            listed.set()
-            await go_on.wait()
-            await real(source, target)
-
-        turn.guest.copy_out = slow  # type: ignore[method-assign]
+        listed, go_on = held_back(turn)
         syncing = asyncio.create_task(turn.release())
         await listed.wait()
         write(turn.paths.uploads / "b", "y")
@@ -165,15 +171,7 @@ def test_two_releases_at_once_do_not_disturb_each_other(turn: Turn) -> None:
 
     async def turns() -> None:
         await turn.boot()
-        listed, go_on = asyncio.Event(), asyncio.Event()
-        real = turn.guest.copy_out
-
-        async def slow(source: str, target: Path) -> None:
-            listed.set()
-            await go_on.wait()
-            await real(source, target)
-
-        turn.guest.copy_out = slow  # type: ignore[method-assign]
+        listed, go_on = held_back(turn)
         first = asyncio.create_task(turn.release())
         await listed.wait()
         second = asyncio.create_task(turn.release())

@@ -43,10 +43,6 @@ class ThreadPaths:
     def outputs(self) -> Path:
         return self.user_data / "outputs"
 
-    @property
-    def acp_workspace(self) -> Path:
-        return self.thread / "acp-workspace"
-
 
 def thread_paths(identity: Identity) -> ThreadPaths | None:
     """An identity's directories; None without DeerFlow, for a box of no thread, and for ids that DeerFlow refuses."""
