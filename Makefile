@@ -46,7 +46,9 @@ deerflow: .make/venv-deerflow images ## tests inside the real DeerFlow harness, 
 	else echo "tests/deerflow: SKIPPED, no Python 3.12 or newer was found for DeerFlow's harness (set PYTHON312=...)"; fi
 
 conformance: .make/venv-conformance images ## LangChain's sandbox conformance suite on a live box
-	$(LIVE) .venv-conformance/bin/python $(LIVE_PYTEST) -q tests/conformance
+	.venv-conformance/bin/python -m pytest -q -p no:cacheprovider tests/unit/test_deepagents.py
+	LIVE_IMAGES=busybox $(LIVE) .venv-conformance/bin/python $(LIVE_PYTEST) -q tests/conformance
+	LIVE_IMAGES=debian $(LIVE) .venv-conformance/bin/python $(LIVE_PYTEST) -q tests/conformance
 
 bench: .make/venv images ## ours against the raw SDK, in one process on one box (OUT=file.json keeps the rows)
 	@lab/on-kvm --timeout 1500 $(if $(OUT),--out $(dir $(abspath $(OUT)))) -- \
