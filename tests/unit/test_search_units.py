@@ -7,13 +7,13 @@ import re
 import time
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from deerflow_boxlite.contract import path_matches, should_ignore_name
 from deerflow_boxlite.guest import search_verify
 from deerflow_boxlite.guest.search_lines import Candidate, LineParser, Outcome
-from deerflow_boxlite.guest.search_names import END, Found, ignored, name_filter, parse_listing
+from deerflow_boxlite.guest.search_names import END, Found, ignored, matcher, name_filter, parse_listing
 
 _NAMES = st.one_of(
     st.sampled_from([".git", "a.log", "x~", ".env", "env", "environment", "a.egg-info", "build", "Build", "x.swp\n"]),
@@ -41,6 +41,27 @@ def test_the_name_filter_keeps_every_path_that_matches(pattern: str, path: str) 
     assume(pattern.strip("./") and "." not in path.split("/"))
     if path_matches(pattern, path):
         assert _find_matches(name_filter(pattern), path.rpartition("/")[2])
+
+
+@given(
+    pattern=st.text(st.sampled_from("ab*?[]!\\/.-\n"), min_size=1, max_size=8),
+    path=st.lists(st.text(st.sampled_from("ab*[]\\.-\n"), min_size=1, max_size=3), min_size=1, max_size=4).map(
+        "/".join
+    ),
+)
+@example(pattern="**/", path="a")
+@example(pattern="**//a", path="b/a")
+@example(pattern="/a", path="a")
+@example(pattern="**/a/*", path="a/b")
+def test_a_matcher_is_deerflows_path_matches(pattern: str, path: str) -> None:
+    assume(not {".", ".."} & set(path.split("/")))
+    try:
+        expected = path_matches(pattern, path)
+    except ValueError:
+        with pytest.raises(ValueError):
+            matcher(pattern)
+    else:
+        assert matcher(pattern)(path) == expected
 
 
 @pytest.mark.parametrize(
@@ -87,6 +108,13 @@ def test_lines_cut_into_windows_anywhere() -> None:
         assert found == expected
         assert parser.outcome == Outcome(1, "grep: x: Permission denied")
         assert parser.taken == len(raw)
+
+
+@pytest.mark.parametrize("told", [b"?\n", b"Binary file ./a matches\n"])
+def test_a_file_that_grep_took_for_binary(told: bytes) -> None:
+    parser = LineParser()
+    assert parser.feed(b"./b:1:x\n" + told + b"=0 \n") == [Candidate("b", 1, "x")]
+    assert parser.unsure
 
 
 @pytest.mark.parametrize("raw", [b"what\n", b"1:x\n"])

@@ -42,9 +42,12 @@ INLINE = 16 * 1024
 """Up to so many bytes are answered over the channel; more come by `copy_out`. A KiB costs some milliseconds there."""
 
 INLINE_OF_MANY = 8 * 1024
-"""The same for what a walk finds, which is often more: what was answered in vain costs as much."""
+"""The same for what a walk finds, which is copied from where the box has it anyhow."""
 
 MIB = 1024 * 1024
+_SCRATCH_KEPT = MIB
+"""Bytes that a scratch file may keep until its next use: emptying it is a round trip."""
+
 PART = 16 * MIB
 """Bytes that are copied at once. BoxLite's transfers of 50 MB and more break off in small or busy boxes."""
 
@@ -104,7 +107,8 @@ class ScratchFile:
             target = folder / "file"
             await fetch_to(self._guest, self.path, target, limit, name)
             raw = await asyncio.to_thread(read_regular, target, limit, name)
-        await self._guest.call(("dfb_clear", self.path), CALL_TIMEOUT)
+        if len(raw) > _SCRATCH_KEPT:
+            await self._guest.call(("dfb_clear", self.path), CALL_TIMEOUT)
         return raw
 
 

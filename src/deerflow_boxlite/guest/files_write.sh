@@ -102,7 +102,9 @@ dfb_say() {
 dfb_replace() {
 	dfb_letters=-rw-r--r-- dfb_owner='' dfb_moved=''
 	if [ -e "$1" ]; then
-		if [ "$4" = text ] && dfb_swap "$1" "${3%/*}/swap.$$" "$5"; then
+		dfb_spare=${3%/*}
+		[ ! -w /dev/shm ] || dfb_spare=/dev/shm
+		if [ "$4" = text ] && dfb_swap "$1" "$dfb_spare/dfb-swap.$$" "$5"; then
 			dfb_flush "$1" && reply ok
 			return
 		fi
@@ -136,7 +138,8 @@ dfb_replace() {
 }
 
 # dfb_swap PATH SPARE FORMAT: replace a file of ours at the price of one process: GNU's `sed -i` makes the new file, gives
-# it the old one's mode, and renames it. Where it cannot, nothing has changed. (busybox's sed changes NULs.)
+# it the old one's mode, and renames it. Where it cannot, nothing has changed. (busybox's sed changes NULs.) SPARE is in
+# memory where it can be: on the disk it would be part of what the flush has to wait for.
 dfb_swap() {
 	# shellcheck disable=SC3066,SC3067 # -O and -G: not in POSIX, but in dash, bash and busybox
 	[ -s "$1" ] && [ -O "$1" ] && [ -G "$1" ] && dfb_has_gnu_sed && dfb_emit text "$3" >"$2" &&

@@ -6,12 +6,12 @@ import functools
 import re
 from collections.abc import Callable
 
-from ..contract import GrepMatch, path_matches
+from ..contract import GrepMatch
 from .files_copy import Guest, Scratch
 from .files_errors import checked
 from .pattern import translate
 from .search_hunt import Hunt
-from .search_names import EVERY_NAME, NO_NAME, ignored, name_filter, pruning
+from .search_names import EVERY_NAME, NO_NAME, ignored, matcher, name_filter, pruning
 from .search_walk import walk
 
 __all__ = ["Search"]
@@ -41,17 +41,17 @@ class Search:
         pattern.
         """
         root = checked(path)
-        path_matches(pattern, "x")  # Raises for a pattern that can match nothing.
+        matches = matcher(pattern)
         names = name_filter(pattern)
         directories = names if include_dirs else NO_NAME
         found = await walk(self._guest, self._scratch, root, pruning(), directories, names)
-        matches = sorted(
+        paths = sorted(
             f"{root.rstrip('/')}/{entry.path}"
             for entry in found
             if include_dirs or not entry.is_directory
-            if not ignored(entry.name) and path_matches(pattern, entry.path)
+            if matches(entry.path) and not ignored(entry.name)
         )
-        return matches[: max(0, max_results)], len(matches) > max_results
+        return paths[: max(0, max_results)], len(paths) > max_results
 
     async def grep(
         self,
@@ -74,23 +74,23 @@ class Search:
         """
         root = checked(path)
         wanted = re.compile(re.escape(pattern) if literal else pattern, 0 if case_sensitive else re.IGNORECASE)
-        if glob is not None:
-            path_matches(glob, "x")
+        within = _scope(glob)
         superset = translate(wanted)
         if superset is None:
             # Nothing can match, but a root that is not there is an error all the same.
             await walk(self._guest, self._scratch, root, ("-maxdepth", "0"), NO_NAME, NO_NAME)
             return [], False
         async with self._scratch.file() as scratch:
-            hunt = Hunt(self._guest, root, wanted, _scope(glob), max_results)
+            hunt = Hunt(self._guest, root, wanted, within, max_results)
             return await hunt.run(superset, EVERY_NAME if glob is None else name_filter(glob), scratch)
 
 
 def _scope(glob: str | None) -> Callable[[str], bool]:
-    """Which files are searched, by their relative paths."""
+    """Which files are searched, by their relative paths. Raises `ValueError` for a pattern that can match nothing."""
+    matches = None if glob is None else matcher(glob)
 
     @functools.cache
     def within(path: str) -> bool:
-        return not ignored(path.rpartition("/")[2]) and (glob is None or path_matches(glob, path))
+        return not ignored(path.rpartition("/")[2]) and (matches is None or matches(path))
 
     return within

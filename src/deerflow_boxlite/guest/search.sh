@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Walking and searching a tree in a box, for files.py and search.py; goes with files.sh.
+# Walking and searching a tree in a box, for files.py and search.py; goes with files.sh and files_write.sh.
 #
 # All walks start as `cd ROOT; find .`: names on the wire are short, and no root can be taken for an option.
 
@@ -22,81 +22,157 @@ dfb_links='for link; do
 	if [ -d "$link" ]; then printf "d%s\0" "$link"; else printf "l%s\0" "$link"; fi
 done >&5'
 
-# dfb_walk ROOT OUT LIMIT DIRECTORIES NAME TEST...: list a tree into OUT and answer with its first LIMIT bytes, the exit
-# status of find, and its last message.
-#
-# TEST is what find is to see first: -maxdepth, and what to prune. Directories named DIRECTORIES are printed twice, other
-# files named NAME once: "./a/b" and a NUL. Then come links named NAME: "d./a" (to a directory) or "l./a", and a NUL, and
-# at the very end "/" and a NUL: without these, there is more than was sent.
-dfb_walk() {
-	dfb_enter "$1" || return 0
-	dfb_out=$2 dfb_limit=$3 dfb_directories=$4 dfb_name=$5
-	shift 5
-	dfb_text=$(find . "$@" -type d -name "$dfb_directories" -print0 -print0 -o \
-		! -type d ! -type l -name "$dfb_name" -print0 -o \
-		-type l -name "$dfb_name" -exec sh -c "$dfb_links" sh {} + 2>&1 >"$dfb_out" 5>"$dfb_out.links")
-	dfb_status=$?
+# dfb_into OUT FUNCTION WORD...: call a function with OUT, emptied, as descriptor 7, and set dfb_bytes to how much was
+# written to it: the position of the descriptor, which all who write have in common.
+dfb_into() {
+	dfb_out=$1
+	shift
+	{
+		"$@"
+		# shellcheck disable=SC2034 # the word is "pos:"
+		read -r dfb_word dfb_bytes <"/proc/self/fdinfo/7"
+	} 7>"$dfb_out" || {
+		cd / || return
+		dfb_unopened "$dfb_out"
+		return 1
+	}
 	cd / || return
-	if [ -s "$dfb_out.links" ]; then
-		cat "$dfb_out.links" >>"$dfb_out"
-		: >"$dfb_out.links"
-	fi
-	printf '/\0' >>"$dfb_out"
-	reply data "$dfb_status"
-	head -c "$dfb_limit" "$dfb_out"
+}
+
+# A redirection that failed has told nobody why.
+dfb_unopened() {
+	dfb_text=$( (: >"$1") 2>&1)
+	dfb_failed "${dfb_text:-Input/output error}"
+}
+
+# dfb_found LIMIT: the parts of an answer: what was found, if that is at most LIMIT bytes, and the last line of dfb_text.
+dfb_found() {
+	[ "$dfb_bytes" -gt "$1" ] || head -c "$1" "$dfb_out"
 	part
 	printf '%s' "${dfb_text##*"$dfb_nl"}"
 	part
 }
 
-# Run by find for many files at once. A grep that nobody reads any more ends the walk; one that was killed is told of.
+# dfb_walk ROOT OUT LIMIT DIRECTORIES NAME TEST...: list a tree into OUT. The answer is the size of the list, the exit
+# status of find, the list if that is at most LIMIT bytes, and find's last message.
+#
+# TEST is what find is to see first: -maxdepth, and what to prune. Directories named DIRECTORIES are printed twice, other
+# files named NAME once: "./a/b" and a NUL. Then come links named NAME: "d./a" (to a directory) or "l./a", and a NUL, and
+# at the very end "/" and a NUL: without these, it is not whole.
+dfb_walk() {
+	dfb_enter "$1" || return 0
+	dfb_out=$2 dfb_limit=$3
+	shift 3
+	dfb_into "$dfb_out" dfb_list "$@" || return 0
+	reply data "$dfb_bytes" "$dfb_status"
+	dfb_found "$dfb_limit"
+}
+
+dfb_list() {
+	dfb_directories=$1 dfb_name=$2
+	shift 2
+	dfb_text=$(find . "$@" -type d -name "$dfb_directories" -print0 -print0 -o \
+		! -type d ! -type l -name "$dfb_name" -print0 -o \
+		-type l -name "$dfb_name" -exec sh -c "$dfb_links" sh {} + 2>&1 >&7 5>"$dfb_out.links")
+	dfb_status=$?
+	if [ -s "$dfb_out.links" ]; then
+		cat "$dfb_out.links" >&7
+		: >"$dfb_out.links"
+	fi
+	printf '/\0' >&7
+}
+
+# Run by find for many files at once. Only text is searched: by DeerFlow's rule a file without a NUL in its first 8 KiB.
+#
+# `quick` is for GNU's grep, which leaves out lines of a file where it meets a NUL, wherever that is, but says so: then the
+# search has to be done again, `exact`. Names that cannot be told from what grep prints after them (`odd`) come first,
+# every line of a name after a "/", then "=".
+#
+# A grep that nobody reads any more ends the walk; one that was killed is told of.
 # shellcheck disable=SC2016 # for another shell
-dfb_grep='option=$1 pattern=$2
-shift 2
-grep -Hna "$option" -e "$pattern" "$@"
-status=$?
-case $status in
-141) kill "$PPID" ;;
-0 | 1 | 2) ;;
-*) echo "grep ended with exit code $status" >&2 ;;
+dfb_grep='how=$1 option=$2 pattern=$3
+nl="
+"
+ended() {
+	case $1 in
+	141) kill "$PPID" ;;
+	0 | 1 | 2) ;;
+	*) echo "grep ended with exit code $1" >&2 ;;
+	esac
+}
+is_text() {
+	case $(head -c 8192 "$1" | tr "\000\060" "\060x") in *0*) return 1 ;; esac
+}
+shift 3
+case $how in
+quick)
+	grep -Hn "$option" -e "$pattern" "$@"
+	ended $?
+	;;
+exact)
+	hits=$(grep -la "$option" -e "$pattern" "$@")
+	ended $?
+	set -f
+	IFS=$nl
+	set -- $hits
+	if [ "$(head -q -c 8192 "$@" | tr -cd "\000" | head -c 1 | tr "\000" 0)" = 0 ]; then
+		for file; do
+			shift
+			! is_text "$file" || set -- "$@" "$file"
+		done
+	fi
+	[ $# = 0 ] || grep -Hna "$option" -e "$pattern" "$@"
+	ended $?
+	;;
+odd)
+	for file; do
+		is_text "$file" || continue
+		rest=$file
+		while :; do
+			case $rest in
+			*"$nl"*)
+				printf "/%s\n" "${rest%%"$nl"*}"
+				rest=${rest#*"$nl"}
+				;;
+			*) break ;;
+			esac
+		done
+		printf "/%s\n=\n" "$rest"
+		grep -na "$option" -e "$pattern" <"$file"
+		ended $?
+	done
+	;;
 esac'
 
-# The same for files whose names cannot be told from what grep prints after them: each name comes first, every line of
-# it after a "/", then "=".
-# shellcheck disable=SC2016 # for another shell
-dfb_grep_odd='option=$1 pattern=$2 nl=$3
-shift 3
-for file; do
-	rest=$file
-	while :; do
-		case $rest in
-		*"$nl"*)
-			printf "/%s\n" "${rest%%"$nl"*}"
-			rest=${rest#*"$nl"}
-			;;
-		*) break ;;
-		esac
-	done
-	printf "/%s\n=\n" "$rest"
-	grep -na "$option" -e "$pattern" <"$file"
-	[ $? != 141 ] || kill "$PPID"
-done'
-
-# dfb_search ROOT OUT LIMIT FIRST WINDOW OPTION PATTERN NAME SIZE TEST...: the lines that a pattern matches in files named
-# NAME and smaller than SIZE bytes. Of the whole, WINDOW bytes from byte FIRST (1 or more) are put into OUT, and the first
-# LIMIT of these are the answer, and a message if that failed. Lines are "./path:number:line" or, after an odd name, "number:line"; the last one is
-# "=", the exit status of find, a space and its last message.
+# dfb_search ROOT OUT LIMIT HOW FIRST WINDOW OPTION PATTERN NAME SIZE TEST...: the lines that a pattern matches in text
+# files named NAME and smaller than SIZE bytes, `quick` or `exact`. Of the whole, WINDOW bytes from byte FIRST (1 or more)
+# are put into OUT. The answer is their size, how it was searched, what is in OUT if that is at most LIMIT bytes, and a
+# message if that failed.
+#
+# Lines are "./path:number:line" or, after an odd name, "number:line"; "?" or "Binary file ... matches" when a quick search
+# met what GNU's grep (since 3.5, or before) took for binary; and the last one is "=", the exit status of find, a space and
+# its last message.
 dfb_search() {
 	dfb_enter "$1" || return 0
-	dfb_out=$2 dfb_limit=$3 dfb_first=$4 dfb_window=$5 dfb_option=$6 dfb_pattern=$7 dfb_name=$8 dfb_bytes=$9
-	shift 9
-	dfb_text=$( { dfb_matches "$@" 2>/dev/null | dfb_cut_window >"$dfb_out"; } 2>&1)
-	cd / || return
-	reply data
-	head -c "$dfb_limit" "$dfb_out"
-	part
-	printf '%s' "$dfb_text"
-	part
+	dfb_out=$2 dfb_limit=$3 dfb_how=$4 dfb_first=$5 dfb_window=$6
+	[ "$dfb_how" = exact ] || dfb_has_gnu_grep || dfb_how=exact
+	shift 6
+	dfb_into "$dfb_out" dfb_seek "$@" || return 0
+	reply data "$dfb_bytes" "$dfb_how"
+	dfb_found "$dfb_limit"
+}
+
+dfb_version=
+dfb_has_gnu_grep() {
+	[ "$dfb_version" != '' ] || dfb_version=$(grep --version 2>&1)
+	case $dfb_version in *'(GNU grep)'*) return 0 ;; esac
+	return 1
+}
+
+dfb_seek() {
+	dfb_option=$1 dfb_pattern=$2 dfb_name=$3 dfb_bytes=$4
+	shift 4
+	dfb_text=$( { dfb_matches "$@" 2>/dev/null | dfb_cut_window >&7; } 2>&1)
 }
 
 dfb_cut_window() {
@@ -111,27 +187,12 @@ dfb_cut_window() {
 dfb_matches() {
 	dfb_text=$(find . "$@" \
 		-type f -size "-${dfb_bytes}c" -name "$dfb_name" ! -path '*:*' ! -path "*$dfb_nl*" \
-		-exec sh -c "$dfb_grep" sh "$dfb_option" "$dfb_pattern" {} + -o \
+		-exec sh -c "$dfb_grep" sh "$dfb_how" "$dfb_option" "$dfb_pattern" {} + -o \
 		-type f -size "-${dfb_bytes}c" -name "$dfb_name" \
-		-exec sh -c "$dfb_grep_odd" sh "$dfb_option" "$dfb_pattern" "$dfb_nl" {} + 2>&1 >&5)
-	printf '=%s %s\n' $? "${dfb_text##*"$dfb_nl"}"
+		-exec sh -c "$dfb_grep" sh odd "$dfb_option" "$dfb_pattern" {} + 2>&1 >&5)
+	dfb_status=$?
+	case $dfb_text in
+	*': binary file matches'*) printf '?\n=0 \n' ;;
+	*) printf '=%s %s\n' "$dfb_status" "${dfb_text##*"$dfb_nl"}" ;;
+	esac
 } 5>&1
-
-# dfb_binaries ROOT NAME...: which of these files are not text, by DeerFlow's rule: a NUL in the first 8 KiB. They are
-# answered by their numbers, the first being 0.
-dfb_binaries() {
-	dfb_enter "$1" || return 0
-	shift
-	dfb_text=''
-	if [ "$(head -q -c 8192 "$@" | tr -cd '\000' | head -c 1 | tr '\000' 0)" = 0 ]; then
-		dfb_number=0
-		for dfb_path; do
-			case $(head -c 8192 "$dfb_path" | tr '\000\060' '\060x') in
-			*0*) dfb_text="$dfb_text $dfb_number" ;;
-			esac
-			dfb_number=$((dfb_number + 1))
-		done
-	fi
-	cd / || return
-	reply "binary$dfb_text"
-}

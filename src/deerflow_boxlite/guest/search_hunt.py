@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..contract import DEFAULT_MAX_FILE_SIZE_BYTES, GrepMatch, truncate_line
 from .files_copy import INLINE_OF_MANY, Guest, ScratchFile, call
@@ -27,8 +27,6 @@ WINDOW = 8 * 1024 * 1024
 TOTAL_LIMIT = 256 * 1024 * 1024
 """Bytes of lines that one search may look at. Each window searches the tree again up to where it begins."""
 
-_FILES_AT_ONCE = 100
-
 
 class Hunt:
     """A search for at most `most` lines, and for one more to know whether that is all."""
@@ -42,65 +40,54 @@ class Hunt:
         self._wanted = wanted
         self._within = within
         self._most = max(0, most)
-        self._matches: list[Candidate] = []
-        self._binary: dict[str, bool] = {}
 
     async def run(self, superset: Superset, names: str, scratch: ScratchFile) -> tuple[list[GrepMatch], bool]:
         """Search files whose names match `names` (find's pattern). Raises as `Search.grep` says."""
+        what: list[str | bytes] = [
+            superset.option,
+            superset.text,
+            names,
+            str(DEFAULT_MAX_FILE_SIZE_BYTES + 1),
+            *pruning(),
+        ]
+        found = await self._lines("quick", what, scratch)
+        if found is None:
+            found = await self._lines("exact", what, scratch)
+            assert found is not None, "an exact search knows what is binary"
+        found.sort(key=lambda match: (match.path, match.number))
+        return [self._told(match) for match in found[: self._most]], len(found) > self._most
+
+    async def _lines(self, how: str, what: Sequence[str | bytes], scratch: ScratchFile) -> list[Candidate] | None:
+        """The matches, or enough of them; None when a `quick` search does not know."""
         parser = LineParser()
+        matches: list[Candidate] = []
         window = FIRST_WINDOW
         while True:
             before = parser.taken
-            await self._take(parser.feed(await self._window(superset, names, scratch, before, window)))
+            matches += await self._matching(parser.feed(await self._window(how, what, scratch, before, window)))
+            if len(matches) > self._most:
+                return matches
             if parser.outcome is not None:
                 check_walk(parser.outcome.status, parser.outcome.message, self._root)
-                found = await self._texts()
-                break
-            if len(self._matches) > self._most and len(found := await self._texts()) > self._most:
-                break
+                return None if parser.unsure else matches
             if parser.taken == before or parser.taken > TOTAL_LIMIT:
                 text = "too many lines may match: narrow the path, the glob or the pattern"
                 raise OSError(errno.EFBIG, text, self._root)
             window = WINDOW
-        return [self._told(match) for match in found[: self._most]], len(found) > self._most
 
-    async def _window(self, superset: Superset, names: str, scratch: ScratchFile, start: int, size: int) -> bytes:
-        where: list[bytes | str] = [self._root, scratch.path, str(INLINE_OF_MANY), str(start + 1), str(size)]
-        what: list[bytes | str] = [superset.option, superset.text, names, str(DEFAULT_MAX_FILE_SIZE_BYTES + 1)]
-        answer = await call(self._guest, self._root, "dfb_search", *where, *what, *pruning())
+    async def _window(
+        self, how: str, what: Sequence[str | bytes], scratch: ScratchFile, start: int, size: int
+    ) -> bytes:
+        where = [self._root, scratch.path, str(INLINE_OF_MANY), how, str(start + 1), str(size)]
+        answer = await call(self._guest, self._root, "dfb_search", *where, *what)
         check_message(answer.parts[1], self._root)
-        text = answer.parts[0]
-        whole = len(text.encode()) < INLINE_OF_MANY
-        return await scratch.bytes(text, whole=whole, limit=size, name=self._root)
+        whole = int(answer.words[1]) <= INLINE_OF_MANY
+        return await scratch.bytes(answer.parts[0], whole=whole, limit=size, name=self._root)
 
-    async def _take(self, candidates: list[Candidate]) -> None:
+    async def _matching(self, candidates: list[Candidate]) -> list[Candidate]:
         looked_at = [found for found in candidates if len(found.text) <= LONGEST_LINE and self._within(found.path)]
         indices = await matching(self._wanted, [found.text for found in looked_at])
-        self._matches += (looked_at[index] for index in indices)
-
-    async def _texts(self) -> list[Candidate]:
-        """The matches in text files, in order, up to one more than are wanted."""
-        self._matches.sort(key=lambda match: (match.path, match.number))
-        found: list[Candidate] = []
-        for at, match in enumerate(self._matches):
-            if match.path not in self._binary:
-                await self._look(self._matches[at:])
-            if not self._binary[match.path]:
-                found.append(match)
-                if len(found) > self._most:
-                    break
-        return found
-
-    async def _look(self, matches: list[Candidate]) -> None:
-        """Ask the box which of the next files are binary: one call for many."""
-        paths: dict[str, None] = {}
-        for match in matches[: self._most + 1]:
-            if match.path not in self._binary and len(paths) < _FILES_AT_ONCE:
-                paths[match.path] = None
-        names = [f"./{path}" for path in paths]
-        reply = await call(self._guest, self._root, "dfb_binaries", self._root, *names)
-        binary = {int(word) for word in reply.words[1:]}
-        self._binary.update((path, index in binary) for index, path in enumerate(paths))
+        return [looked_at[index] for index in indices]
 
     def _told(self, match: Candidate) -> GrepMatch:
         return GrepMatch(f"{self._root.rstrip('/')}/{match.path}", match.number, truncate_line(match.text))

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 _LINE = re.compile(rb"(?:(\./[^:\n]*):)?(\d+):(.*)", re.DOTALL)
 
+_BINARY = (b"?", b"Binary file ")
+"""How a line begins that says so."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -34,6 +37,8 @@ class LineParser:
         """How many bytes of the whole have been used: the next window begins there."""
         self.outcome: Outcome | None = None
         """Set when the whole has been read."""
+        self.unsure = False
+        """Set when grep took a file for binary that may be text to DeerFlow: its lines are not here, or not all."""
         self._odd: str | None = None
         self._header: list[bytes] = []
 
@@ -58,6 +63,8 @@ class LineParser:
             if path is None:
                 raise ValueError(f"a line of no file: {line[:80]!r}")
             yield Candidate(path, int(number), text.removesuffix(b"\r").decode("utf-8", "replace"))
+        elif line.startswith(_BINARY):
+            self.unsure = True
         else:
             raise ValueError(f"not what a search prints: {line[:80]!r}")
 

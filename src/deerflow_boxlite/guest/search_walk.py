@@ -26,9 +26,9 @@ async def walk(
     """
     async with scratch.file() as file:
         reply = await call(guest, root, "dfb_walk", root, file.path, str(INLINE_OF_MANY), directories, names, *tests)
-        whole = reply.parts[0].endswith(END.decode())
+        whole = int(reply.words[1]) <= INLINE_OF_MANY
         listing = await file.bytes(reply.parts[0], whole=whole, limit=LISTING_LIMIT, name=root)
-    check_walk(int(reply.words[1]), reply.parts[1], root)
+    check_walk(int(reply.words[2]), reply.parts[1], root)
     if not listing.endswith(END):
         raise os_error(reply.parts[1] or "the listing is not whole", root)
     return parse_listing(listing)
