@@ -208,6 +208,9 @@ def test_opening_takes_two_programs_and_a_ping_needs_one_round_trip(tmp_path: Pa
         assert len(bench.calls()) == 6
         assert bench.state.is_dir()
         assert (tmp_path / "mnt/workspace").is_dir()
+        # The shell of the first command opens by itself.
+        assert (await bench.guest.run("true")).exit_code == 0
+        assert bench.calls().count("exec") == 3
         before = len(bench.calls())
         await bench.guest.ping(10)
         await bench.guest.call(("dfb_ping",), 10)

@@ -62,6 +62,10 @@ class Commands:
         self._limit = max_output_bytes
         self._shells: Leases[CommandShell] = Leases(lambda: open_shell(box, login), SHELLS)
 
+    def prepare(self) -> None:
+        """Begin to open the shell of the first command, whose profile can take longer than all else in it."""
+        self._shells.prepare()
+
     async def run(
         self, command: str, *, env: Mapping[str, str] | None = None, timeout: float | None = None
     ) -> CommandResult:

@@ -149,6 +149,7 @@ class Guest:
         )
         if reply.words != ("ok",):
             raise BoxBootError(f"the box {self._box.name}: its directories could not be made: {reply.parts[0]}")
+        self._commands.prepare()
 
     async def _look(self) -> Userland:
         reply = await self.call(("dfb_look", *userland.NEEDED), timeout=_OPEN_TIMEOUT)
