@@ -9,7 +9,7 @@ import pytest
 
 from deerflow_boxlite import BoxliteBox
 from deerflow_boxlite.integrations.deepagents import BoxliteSandbox
-from live.conftest import box, folder, home, image_name, layout, provider  # noqa: F401 - fixtures
+from live.conftest import box, folder, home, image_name, layout, provider, silence  # noqa: F401 - fixtures
 
 
 def pytest_configure(config: pytest.Config) -> None:

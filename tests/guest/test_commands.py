@@ -90,6 +90,16 @@ def test_case_03_standard_input_is_at_its_end(tmp_path: Path, shell: str) -> Non
     with_guest(tmp_path, shell, test)
 
 
+def test_case_11_a_command_is_ended_before_its_shell_when_memory_runs_out(tmp_path: Path, shell: str) -> None:
+    async def test(bench: Bench) -> None:
+        result = await bench.guest.run("cat /proc/self/oom_score_adj /proc/$$/oom_score_adj")
+        command, channel = map(int, result.stdout.split())
+        assert command == 500
+        assert channel == int(Path("/proc/self/oom_score_adj").read_text())
+
+    with_guest(tmp_path, shell, test)
+
+
 @pytest.mark.parametrize("command", ["/dev/stderr", "/dev/stdout", "/proc/self/fd/1", "/dev/fd/2"])
 def test_a_stream_opened_again_by_name_loses_nothing(tmp_path: Path, shell: str, command: str) -> None:
     async def test(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Commands on real boxes, on both images: cases 1 to 11."""
+"""Commands on real boxes, on both images: cases 1 to 11 but the fourth."""
 
 from __future__ import annotations
 
@@ -78,12 +78,6 @@ def test_case_03_standard_input_is_at_its_end(box: BoxliteBox, image_name: str) 
         assert "EOFError" in box.run("python3 -c 'input()'").stderr
 
 
-def test_case_04_a_long_silence(box: BoxliteBox, image_name: str) -> None:
-    if image_name != "busybox":
-        pytest.skip("two minutes of waiting; once is enough")
-    assert box.run("sleep 125; echo at last", timeout=300) == only("at last\n")
-
-
 def test_case_05_a_long_command(box: BoxliteBox, folder: str) -> None:
     text = "".join(f"line {n} é '\"$x`\\\n" for n in range(11_000))
     assert box.run(f"cat >{folder}/copy <<'END'\n{text}END\nwc -c <{folder}/copy").stdout.strip() == str(
@@ -152,6 +146,7 @@ def test_case_10_eight_at_once_one_of_them_timing_out(box: BoxliteBox) -> None:
 
 
 def test_case_11_out_of_memory(box: BoxliteBox, image_name: str) -> None:
+    shell = box.execute_command("echo $$")
     if image_name == "busybox":
         # tail keeps a line in memory until its end.
         result = box.run("tail -n 1 /dev/zero", timeout=300)
@@ -159,7 +154,8 @@ def test_case_11_out_of_memory(box: BoxliteBox, image_name: str) -> None:
         result = box.run("python3 -c \"x='x'*10**10\"", timeout=300)
     assert result.exit_code != 0
     assert not result.timed_out
-    assert box.execute_command("echo usable") == "usable\n"
+    # Nothing of ours was killed instead.
+    assert box.execute_command("echo $$") == shell
 
 
 def test_streaming(box: BoxliteBox) -> None:

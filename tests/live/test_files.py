@@ -16,6 +16,8 @@ import pytest
 
 from deerflow_boxlite import BoxDiedError, BoxliteBox, BoxliteProvider
 
+from .conftest import kill_all, vms_of
+
 BYTES = bytes(range(256))
 NAMES = (
     *("notes.txt ", " a", "a\nb", "-rf", "$(id)", "a:1:b.txt", "*", "é" * 127),
@@ -145,7 +147,8 @@ def test_case_22_a_full_disk(box: BoxliteBox, folder: str, request: pytest.Fixtu
     assert box.read_file(f"{folder}/kept") == "new"
 
 
-def test_case_22_the_vm_dies_during_a_write(provider: BoxliteProvider, kill_vms: object) -> None:
+def test_case_22_the_vm_dies_during_a_write(provider: BoxliteProvider, home: Path) -> None:
+    others = vms_of(home)
     sandbox_id = provider.acquire("dies-while-writing")
     box = provider.get(sandbox_id)
     assert isinstance(box, BoxliteBox)
@@ -153,7 +156,7 @@ def test_case_22_the_vm_dies_during_a_write(provider: BoxliteProvider, kill_vms:
     old, new = "old\n" * 100_000, "new\n" * 2_000_000
     box.write_file(path, old)
     box.write_file(f"{path}.small", "flushed")
-    timer = threading.Timer(0.7, kill_vms)  # type: ignore[arg-type]
+    timer = threading.Timer(0.7, kill_all, [vms_of(home) - others])
     timer.start()
 
     def write_for_ever() -> None:

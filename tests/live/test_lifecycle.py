@@ -35,7 +35,7 @@ from deerflow_boxlite import (
 )
 from deerflow_boxlite.slots import State
 
-from .conftest import config_for, kill_vms_of, shims
+from .conftest import config_for, kill_all, shims, vms_of
 
 Make = Callable[..., BoxliteProvider]
 KillVms = Callable[[], None]
@@ -82,7 +82,7 @@ def make(layout: Path, own_home: Path) -> Iterator[Make]:
 
 @pytest.fixture
 def kill_vms(own_home: Path) -> KillVms:
-    return lambda: kill_vms_of(own_home)
+    return lambda: kill_all(vms_of(own_home))
 
 
 def vms() -> set[int]:
