@@ -37,6 +37,13 @@ Dir::Cache "{state}/cache";
 Dir::Log "{state}/log";
 """
 
+_ONLY_SOURCES = """\
+Dir::Etc::sourcelist "{state}/sources.list";
+Dir::Etc::sourceparts "-";
+"""
+
+_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
 
 class DebsError(RuntimeError):
     """A package could not be found, downloaded, verified or unpacked; the message holds the tool's own words."""
@@ -50,14 +57,16 @@ def apt_options(state_dir: Path) -> list[str]:
     """Return the options that make apt's tools use `state_dir` instead of the machine's state.
 
     Creates what apt expects to find there: an empty dpkg status (nothing counts as installed, so a dependency
-    closure is whole) and a configuration file. Package lists come with :func:`update`. For ``apt-get`` and
+    closure is whole) and a configuration file, which names the file ``sources.list`` in `state_dir` in the place of the
+    machine's sources where there is one. Package lists come with :func:`update`. For ``apt-get`` and
     ``apt-cache`` alike; put them right after the program's name.
     """
     state = state_dir.absolute()
     for name in ("lists/partial", "cache/archives/partial", "log"):
         (state / name).mkdir(parents=True, exist_ok=True)
     (state / "status").touch()
-    (state / "apt.conf").write_text(_APT_CONF.format(state=state), encoding="utf-8")
+    only = _ONLY_SOURCES.format(state=state) if (state / "sources.list").exists() else ""
+    (state / "apt.conf").write_text(_APT_CONF.format(state=state) + only, encoding="utf-8")
     return ["-c", str(state / "apt.conf")]
 
 
@@ -74,17 +83,24 @@ def update(state_dir: Path) -> str:
 
 
 def fetch(
-    packages: Sequence[str], into: Path, *, recurse: bool = False, log: Callable[[str], None] = _silent
+    packages: Sequence[str],
+    into: Path,
+    *,
+    recurse: bool = False,
+    release: str | None = None,
+    log: Callable[[str], None] = _silent,
 ) -> list[Path]:
     """Download `packages` by name into the directory `into` and return the paths of the .deb files.
 
-    With `recurse`, everything they depend on comes too, down to libc (recommended packages do not). Files are
-    verified by apt and appear under `into` complete or not at all; `into` is created if missing.
+    With `recurse`, everything they depend on comes too, down to libc (recommended packages do not). With `release`,
+    they come from that release of Debian ("trixie") at the mirror that the machine has for its own, and from there
+    alone. Files are verified by apt and appear under `into` complete or not at all; `into` is created if missing.
 
     Blocks for the download. `log` gets a line now and then, to show that something goes on.
 
     Raises:
-        DebsError: no such package, no source answered, a signature or checksum did not match, or no apt here.
+        DebsError: no such package, no source answered, a signature or checksum did not match, no apt here, or none of
+            the machine's sources is Debian's and a `release` is asked for.
     """
     into.mkdir(parents=True, exist_ok=True)
     # Beside the result: a rename within one filesystem is what makes a file appear all at once.
@@ -92,6 +108,9 @@ def fetch(
         state = Path(temporary)
         log("reading Debian's package lists")
         warnings = update(state)
+        if release is not None:
+            _restrict(state, release)
+            warnings = update(state)
         log(f"downloading {' '.join(packages)}{' and what they depend on' if recurse else ''}")
         try:
             if recurse:
@@ -108,6 +127,17 @@ def fetch(
         if not found:
             raise DebsError(f"apt-get downloaded nothing for {' '.join(packages)}")
         return [deb.replace(into / deb.name) for deb in found]
+
+
+def _restrict(state: Path, release: str) -> None:
+    """Have one release of Debian in the place of the machine's sources, whose lists were downloaded before."""
+    wanted = ["--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"]
+    known = _run(["apt-get", *apt_options(state), "indextargets", *wanted]).stdout.splitlines()
+    mirror = next((words[2] for line in known if (words := line.split())[:2] == ["Debian", "Debian"]), None)
+    if mirror is None:
+        raise DebsError(f"no source of this machine is a mirror of Debian, to have {release} from")
+    signed = f"[signed-by={_KEYRING}] " if Path(_KEYRING).exists() else ""
+    (state / "sources.list").write_text(f"deb {signed}{mirror} {release} main\n", encoding="utf-8")
 
 
 def unpack(debs: Iterable[Path], root: Path) -> None:

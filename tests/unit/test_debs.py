@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +17,13 @@ echo "$PWD $*" >>"$CALLS"
 test "$1" = -c || exit 90
 archives=$(sed -n 's/^Dir::Cache "\\(.*\\)";$/\\1/p' "$2")/archives
 case " $* " in
+*" indextargets "*) printf 'Elsewhere Else http://else.where/\\n%s\\n' "$KNOWS" ;;
 *" update "*) printf '%s' "$UPDATE_SAYS" >&2 ;;
 *no-such*) echo 'E: Unable to locate package no-such' >&2; exit 100 ;;
 *" nothing "*) ;;
 *" --download-only "*) touch "$archives/libc6_2_amd64.deb" "$archives/some_1%3a2_all.deb" ;;
-*" download "*) test "$PWD" = "$archives" && touch "some_1%3a2_all.deb" ;;
+*" download "*) test -z "$KEEP" || cp -R "$archives/../.." "$KEEP"
+test "$PWD" = "$archives" && touch "some_1%3a2_all.deb" ;;
 esac
 """
 
@@ -42,6 +45,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
     monkeypatch.setenv("UPDATE_SAYS", "")
+    monkeypatch.setenv("KNOWS", "Debian Debian http://mirror.example/debian/")
     return tmp_path / "calls"
 
 
@@ -57,6 +61,29 @@ def test_fetch_with_dependencies(calls: Path, tmp_path: Path) -> None:
     found = debs.fetch(["some"], tmp_path / "into", recurse=True)
     assert [path.name for path in found] == ["libc6_2_amd64.deb", "some_1%3a2_all.deb"]
     assert all(path.is_file() for path in found)
+
+
+def test_fetch_from_a_release_at_the_machines_mirror(
+    calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    monkeypatch.setenv("KEEP", str(kept))
+    assert debs.fetch(["some"], tmp_path / "into", release="trixie")
+    (line,) = (kept / "sources.list").read_text().splitlines()
+    assert line.startswith("deb ")
+    assert line.endswith("http://mirror.example/debian/ trixie main")
+    assert re.search(r'^Dir::Etc::sourcelist "/.*/sources.list";$', (kept / "apt.conf").read_text(), re.MULTILINE)
+    assert 'Dir::Etc::sourceparts "-";' in (kept / "apt.conf").read_text()
+    assert calls.read_text().count(" update") == 2
+
+
+def test_a_release_where_there_is_no_mirror_of_debian(
+    calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KNOWS", "Ubuntu Ubuntu http://mirror.example/ubuntu/")
+    with pytest.raises(debs.DebsError, match="mirror of Debian, to have trixie from"):
+        debs.fetch(["some"], tmp_path / "into", release="trixie")
+    assert calls.exists()
 
 
 def test_fetch_leaves_nothing_but_packages(calls: Path, tmp_path: Path) -> None:
