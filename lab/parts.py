@@ -21,7 +21,8 @@ from lab import initramfs
 KERNEL = ("linux-image-amd64",)
 TOOLS = ("qemu-system-x86", "busybox-static", "e2fsprogs", "kmod")
 TOOLS_RELEASE = "trixie"
-"""For qemu 10: with bookworm's 7.2 a VM in the emulated host died in every other copy of 100 MB, and so did the host."""
+"""For qemu 10. With bookworm's 7.2 a VM in the emulated host died in every other copy of 100 MB, and the host itself
+panicked now and then."""
 # In the key of what is cached: raise it when this module unpacks or builds differently.
 _GENERATION = "2"
 _LIBRARIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu")
