@@ -23,8 +23,8 @@ from support.local_runtime import LocalBox, LocalRuntime
 pytestmark = pytest.mark.parametrize("shell", SHELLS)
 
 LIBRARY = r"""
-echo_words() { reply "$#"; for dfb_x in "$@"; do printf '%s' "$dfb_x"; part; done; }
-last_words() { reply bye; printf 'half'; exit 7; }
+echo_words() { reply "$#"; for dfb_x in "$@"; do part "$dfb_x"; done; }
+last_words() { reply bye; dfb_send; printf 'half'; exit 7; }
 stray() { printf 'stray %s' "$1" >&4; reply ok; }
 garbage() { printf '%sE\n' "$dfb_nonce"; }
 slow() { sleep 5; reply late; }

@@ -18,7 +18,7 @@ _PROTOCOL = r"""
 dfb_nl='
 '
 reply() { printf 'H %s\n' "$*"; }
-part() { printf '\001'; }
+part() { printf '%s\001' "${1-}"; }
 """
 
 

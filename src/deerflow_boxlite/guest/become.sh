@@ -13,5 +13,5 @@ dfb_set=${dfb_set:+"set -$dfb_set; "}
 # Nothing that the protocol needs may show in it: `set` prints every variable. When memory runs out the kernel ends
 # commands before our shells and BoxLite's own processes (proc(5), oom_score_adj).
 dfb_command() {
-	dfb_go="printf 500 2>/dev/null >/proc/self/oom_score_adj; $1; unset dfb_nonce dfb_stop dfb_line dfb_go dfb_nl dfb_text dfb_out dfb_part; $dfb_set$2"
+	dfb_go="printf 500 2>/dev/null >/proc/self/oom_score_adj; $1; unset dfb_nonce dfb_stop dfb_line dfb_go dfb_nl dfb_text dfb_out dfb_part dfb_said; $dfb_set$2"
 }

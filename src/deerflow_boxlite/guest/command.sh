@@ -187,15 +187,16 @@ dfb_answer() {
 dfb_print() {
 	dfb_size=$2
 	case $1 in
-	inline) printf '%s' "$3" ;;
+	inline) part "$3" ;;
 	raw)
+		dfb_send
 		dfb_head "$4"
 		part
+		dfb_send
 		[ "$dfb_size" -le "$dfb_limit" ] || dfb_tail "$4"
+		part
 		;;
-	*) return ;;
 	esac
-	part
 }
 
 # dfb_take NAME DESCRIPTOR: wait until all that was printed before STOP is in the file, and read it if it is

@@ -10,8 +10,7 @@ dfb_start() {
 		reply ok
 	else
 		reply failed
-		printf '%s' "$dfb_error"
-		part
+		part "$dfb_error"
 	fi
 }
 
@@ -155,6 +154,7 @@ dfb_piece() {
 # dfb_show PATH: the text of a file that cannot be copied.
 dfb_show() {
 	reply ok
+	dfb_send
 	cat "$1"
 	part
 }

@@ -11,8 +11,7 @@ umask 022
 dfb_why() {
 	dfb_stat_text=$(ls -dL -- "$1" 2>&1 >/dev/null) && dfb_stat_text=$2
 	reply error
-	printf '%s' "$dfb_stat_text"
-	part
+	part "$dfb_stat_text"
 }
 
 # dfb_regular PATH: whether it is a regular file, or answer why not. Opening anything else may hang or never end.
@@ -30,10 +29,10 @@ dfb_regular() {
 dfb_read() {
 	dfb_regular "$1" || return 0
 	reply data
+	dfb_send
 	dfb_text=$(head -c "$2" "$1" 2>&1 >&4)
 	part
-	printf '%s' "$dfb_text"
-	part
+	part "$dfb_text"
 }
 
 # dfb_range PATH FIRST COUNT OUT LIMIT: cut COUNT lines (`-`: all) from line FIRST out of a file into OUT, and answer as
@@ -48,10 +47,10 @@ dfb_range() {
 		dfb_text=$( { tail -n "+$2" "$1" | head -n "$3" >"$4"; } 2>&1)
 	fi
 	reply data
+	dfb_send
 	head -c "$5" "$4"
 	part
-	printf '%s' "$dfb_text"
-	part
+	part "$dfb_text"
 }
 
 # dfb_stat PATH: the size of a readable regular file, and whether PATH has no symbolic link in it (`direct`).

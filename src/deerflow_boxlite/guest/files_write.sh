@@ -25,8 +25,7 @@ dfb_unstage() {
 # dfb_failed TEXT: answer that an operation failed, in a tool's words.
 dfb_failed() {
 	reply error
-	printf '%s' "$1"
-	part
+	part "$1"
 }
 
 # dfb_whole KIND DATA SIZE: whether a staged file came whole, or answer that it did not.

@@ -47,10 +47,12 @@ dfb_unopened() {
 
 # dfb_found LIMIT: the parts of an answer: what was found, if that is at most LIMIT bytes, and the last line of dfb_text.
 dfb_found() {
-	[ "$dfb_bytes" -gt "$1" ] || head -c "$1" "$dfb_out"
+	if [ "$dfb_bytes" -le "$1" ]; then
+		dfb_send
+		head -c "$1" "$dfb_out"
+	fi
 	part
-	printf '%s' "${dfb_text##*"$dfb_nl"}"
-	part
+	part "${dfb_text##*"$dfb_nl"}"
 }
 
 # dfb_walk ROOT OUT LIMIT DIRECTORIES NAME TEST...: list a tree into OUT. The answer is the size of the list, the exit
@@ -83,9 +85,7 @@ dfb_list() {
 }
 
 # Run by find for many files at once. Only text is searched: by DeerFlow's rule a file without a NUL in its first 8 KiB.
-#
-# `quick` is for GNU's grep, which leaves out lines of a file where it meets a NUL, wherever that is, but says so: then the
-# search has to be done again, `exact`. Names that cannot be told from what grep prints after them (`odd`) come first,
+# Names that cannot be told from what grep prints after them (`odd`) come first,
 # every line of a name after a "/", then "=".
 #
 # A grep that nobody reads any more ends the walk; one that was killed is told of.
@@ -105,10 +105,6 @@ is_text() {
 }
 shift 3
 case $how in
-quick)
-	grep -Hn "$option" -e "$pattern" "$@"
-	ended $?
-	;;
 exact)
 	hits=$(grep -la "$option" -e "$pattern" "$@")
 	ended $?
@@ -145,7 +141,9 @@ odd)
 esac'
 
 # dfb_search ROOT OUT LIMIT HOW FIRST WINDOW OPTION PATTERN NAME SIZE TEST...: the lines that a pattern matches in text
-# files named NAME and smaller than SIZE bytes, `quick` or `exact`. Of the whole, WINDOW bytes from byte FIRST (1 or more)
+# files named NAME and smaller than SIZE bytes. `quick` leaves it to GNU's grep what is text, at the price of one process:
+# where it meets a NUL, wherever in a file that is, it leaves out lines, but says so. Then the search has to be done again,
+# `exact`, as it is at once where grep is another. Of the whole, WINDOW bytes from byte FIRST (1 or more)
 # are put into OUT. The answer is their size, how it was searched, what is in OUT if that is at most LIMIT bytes, and a
 # message if that failed.
 #
@@ -155,17 +153,19 @@ esac'
 dfb_search() {
 	dfb_enter "$1" || return 0
 	dfb_out=$2 dfb_limit=$3 dfb_how=$4 dfb_first=$5 dfb_window=$6
-	[ "$dfb_how" = exact ] || dfb_has_gnu_grep || dfb_how=exact
+	[ "$dfb_how" = exact ] || dfb_is_gnu || dfb_how=exact
 	shift 6
 	dfb_into "$dfb_out" dfb_seek "$@" || return 0
 	reply data "$dfb_bytes" "$dfb_how"
 	dfb_found "$dfb_limit"
 }
 
-dfb_version=
-dfb_has_gnu_grep() {
-	[ "$dfb_version" != '' ] || dfb_version=$(grep --version 2>&1)
-	case $dfb_version in *'(GNU grep)'*) return 0 ;; esac
+# Whether grep tells binary files, and find tells that a grep was killed.
+dfb_gnu=
+dfb_is_gnu() {
+	# shellcheck disable=SC2185 # no path is needed for this
+	[ "$dfb_gnu" != '' ] || dfb_gnu="$(grep --version 2>&1) $(find --version 2>&1)"
+	case $dfb_gnu in *'(GNU grep)'*'(GNU findutils)'*) return 0 ;; esac
 	return 1
 }
 
@@ -185,12 +185,17 @@ dfb_cut_window() {
 
 # busybox's find runs no `-exec {} +` within brackets: the odd names are those that the first clause leaves.
 dfb_matches() {
-	dfb_text=$(find . "$@" \
-		-type f -size "-${dfb_bytes}c" -name "$dfb_name" ! -path '*:*' ! -path "*$dfb_nl*" \
-		-exec sh -c "$dfb_grep" sh "$dfb_how" "$dfb_option" "$dfb_pattern" {} + -o \
-		-type f -size "-${dfb_bytes}c" -name "$dfb_name" \
+	set -- "$@" -type f -size "-${dfb_bytes}c" -name "$dfb_name" ! -path '*:*' ! -path "*$dfb_nl*" -exec
+	if [ "$dfb_how" = quick ]; then
+		set -- "$@" grep -Hn "$dfb_option" -e "$dfb_pattern"
+	else
+		set -- "$@" sh -c "$dfb_grep" sh exact "$dfb_option" "$dfb_pattern"
+	fi
+	dfb_text=$(find . "$@" {} + -o -type f -size "-${dfb_bytes}c" -name "$dfb_name" \
 		-exec sh -c "$dfb_grep" sh odd "$dfb_option" "$dfb_pattern" {} + 2>&1 >&5)
 	dfb_status=$?
+	# That of a grep which found nothing is find's too.
+	[ "$dfb_how$dfb_status$dfb_text" != quick1 ] || dfb_status=0
 	case $dfb_text in
 	*': binary file matches'*) printf '?\n=0 \n' ;;
 	*) printf '=%s %s\n' "$dfb_status" "${dfb_text##*"$dfb_nl"}" ;;

@@ -77,8 +77,7 @@ dfb_td_put() {
 	dfb_status=$?
 	rm -f "$1.put" "$1.gone" "$1.list"
 	reply "$dfb_status" "$(date +%s)"
-	printf '%s' "$dfb_text"
-	part
+	part "$dfb_text"
 }
 
 # dfb_td_skills STAGE TARGET: put what is in STAGE.put in the place of the directory TARGET, which nobody ever sees
@@ -95,8 +94,7 @@ dfb_td_skills() {
 	dfb_status=$?
 	rm -f "$1.put"
 	reply "$dfb_status"
-	printf '%s' "$dfb_text"
-	part
+	part "$dfb_text"
 }
 
 # dfb_td_remove DIRECTORY...: also those without write permission.
