@@ -172,6 +172,15 @@ dfb_is_gnu() {
 dfb_seek() {
 	dfb_option=$1 dfb_pattern=$2 dfb_name=$3 dfb_bytes=$4
 	shift 4
+	if [ "$dfb_how$dfb_first" = quick1 ]; then
+		dfb_text=''
+		# In the place of a process that cuts: GNU's grep tells when it cannot write, and ends at the limit.
+		(ulimit -f $((dfb_window / 512)) && dfb_matches "$@") >&7 2>/dev/null
+		dfb_status=$?
+		# The end could not be written; above 128, it was beyond the limit.
+		[ $dfb_status -eq 0 ] || [ $dfb_status -gt 128 ] || dfb_text='No space left on device'
+		return
+	fi
 	dfb_text=$( { dfb_matches "$@" 2>/dev/null | dfb_cut_window >&7; } 2>&1)
 }
 
