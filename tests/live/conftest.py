@@ -95,15 +95,17 @@ def folder(box: BoxliteBox) -> Iterator[str]:
 
 def shims() -> list[int]:
     """Process ids of all running VMs of this machine."""
-    found = subprocess.run(["pgrep", "-f", "bin/boxlite-shim"], capture_output=True, text=True, check=False)
-    return [int(line) for line in found.stdout.split()]
+    return _pids("bin/boxlite-shim")
 
 
 def vms_of(home: Path) -> set[int]:
     """Process ids of the running VMs of a home."""
-    pattern = f"^{home}/boxes/.*/bin/boxlite-shim"
+    return set(_pids(f"^{home}/boxes/.*/bin/boxlite-shim"))
+
+
+def _pids(pattern: str) -> list[int]:
     found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False)
-    return {int(line) for line in found.stdout.split()}
+    return [int(line) for line in found.stdout.split()]
 
 
 def kill_all(pids: Iterable[int]) -> None:

@@ -22,11 +22,9 @@ dfb_links='for link; do
 	if [ -d "$link" ]; then printf "d%s\0" "$link"; else printf "l%s\0" "$link"; fi
 done >&5'
 
-# dfb_into OUT FUNCTION WORD...: call a function with OUT, emptied, as descriptor 7, and set dfb_bytes to how much was
-# written to it: the position of the descriptor, which all who write have in common.
+# dfb_into FUNCTION WORD...: call a function with the file dfb_out, emptied, as descriptor 7, and set dfb_bytes to how much
+# was written to it: the position of the descriptor, which all who write have in common.
 dfb_into() {
-	dfb_out=$1
-	shift
 	{
 		"$@"
 		# shellcheck disable=SC2034 # the word is "pos:"
@@ -65,7 +63,7 @@ dfb_walk() {
 	dfb_enter "$1" || return 0
 	dfb_out=$2 dfb_limit=$3
 	shift 3
-	dfb_into "$dfb_out" dfb_list "$@" || return 0
+	dfb_into dfb_list "$@" || return 0
 	reply data "$dfb_bytes" "$dfb_status"
 	dfb_found "$dfb_limit"
 }
@@ -85,8 +83,7 @@ dfb_list() {
 }
 
 # Run by find for many files at once. Only text is searched: by DeerFlow's rule a file without a NUL in its first 8 KiB.
-# Names that cannot be told from what grep prints after them (`odd`) come first,
-# every line of a name after a "/", then "=".
+# Names that cannot be told from what grep prints after them (`odd`) come first, every line of a name after a "/", then "=".
 #
 # A grep that nobody reads any more ends the walk; one that was killed is told of.
 # shellcheck disable=SC2016 # for another shell
@@ -108,6 +105,7 @@ case $how in
 exact)
 	hits=$(grep -la "$option" -e "$pattern" "$@")
 	ended $?
+	[ -n "$hits" ] || exit 0
 	set -f
 	IFS=$nl
 	set -- $hits
@@ -143,9 +141,8 @@ esac'
 # dfb_search ROOT OUT LIMIT HOW FIRST WINDOW OPTION PATTERN NAME SIZE TEST...: the lines that a pattern matches in text
 # files named NAME and smaller than SIZE bytes. `quick` leaves it to GNU's grep what is text, at the price of one process:
 # where it meets a NUL, wherever in a file that is, it leaves out lines, but says so. Then the search has to be done again,
-# `exact`, as it is at once where grep is another. Of the whole, WINDOW bytes from byte FIRST (1 or more)
-# are put into OUT. The answer is their size, how it was searched, what is in OUT if that is at most LIMIT bytes, and a
-# message if that failed.
+# `exact`, as it is at once where grep is another. Of the whole, WINDOW bytes from byte FIRST (1 or more) are put into OUT.
+# The answer is their size, what is in OUT if that is at most LIMIT bytes, and a message if that failed.
 #
 # Lines are "./path:number:line" or, after an odd name, "number:line"; "?" or "Binary file ... matches" when a quick search
 # met what GNU's grep (since 3.5, or before) took for binary; and the last one is "=", the exit status of find, a space and
@@ -155,8 +152,8 @@ dfb_search() {
 	dfb_out=$2 dfb_limit=$3 dfb_how=$4 dfb_first=$5 dfb_window=$6
 	[ "$dfb_how" = exact ] || dfb_is_gnu || dfb_how=exact
 	shift 6
-	dfb_into "$dfb_out" dfb_seek "$@" || return 0
-	reply data "$dfb_bytes" "$dfb_how"
+	dfb_into dfb_seek "$@" || return 0
+	reply data "$dfb_bytes"
 	dfb_found "$dfb_limit"
 }
 

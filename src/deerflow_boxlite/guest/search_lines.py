@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _LINE = re.compile(rb"(?:(\./[^:\n]*):)?(\d+):(.*)", re.DOTALL)
 
 _BINARY = (b"?", b"Binary file ")
-"""How a line begins that says so."""
+"""How a line begins that says that grep took a file for binary (search.sh)."""
 
 
 @dataclass(frozen=True)
